@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
 
 import pytest
 
@@ -18,6 +19,7 @@ from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns,
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
+from tests.authority.overrides.asking import ended, give_keys, in_force
 from tests.authority.world import (
     EAST,
     RISK,
@@ -49,6 +51,31 @@ async def test_a_quota_that_was_raised_lets_in_at_once(world: World) -> None:
     assert no.value.refusal.code is RefusalCode.OVER_HARD_QUOTA
     await set_quota(world.databases, RISK, hard=Resources.of(2000, 4096), actor=TEST)
     assert (await admission.check(manifest(1000))).share_of(None) == {EAST: (0, 1)}
+
+
+async def test_an_emergency_quota_in_force_lets_in_what_the_quota_would_not(world: World) -> None:
+    """And what it let in may be scaled down after its end, but not up or applied again."""
+    world.now = datetime.now().astimezone()
+    await world.with_nodes(lease_seconds=3_600)
+    await set_quota(world.databases, RISK, hard=Resources.of(1000, 4096), actor=TEST)
+    await give_keys(world.databases)
+    admission = AdmissionCheck(world.databases)
+    scope = {"region": str(EAST), "tenant": str(RISK)}
+    one = {"amount": {"cpu": 1, "memory": "1Gi"}}
+    await in_force(world.databases, EAST, "emergency-quota", scope, effect=one)
+    assert (await admission.check(manifest(1000))).share_of(None) == {EAST: (0, 1)}
+    with pytest.raises(
+        RefusedError, match=r"2 cpu more than .* \(1 cpu, 4Gi with 1 cpu, 1Gi of em"
+    ):
+        await admission.check(manifest(2000))
+    await ended(world.databases, EAST)
+    with pytest.raises(RefusedError, match="more than the hard quota of risk"):
+        await AdmissionCheck(world.databases).check(manifest(1000))
+    three = manifest(1000).spec.model_copy(update={"replicas": 3})
+    assert await AdmissionCheck(world.databases).check(manifest(1000), three)
+    one_more = three.model_copy(update={"replicas": 1})
+    with pytest.raises(RefusedError, match="more than the hard quota of risk"):
+        await AdmissionCheck(world.databases).check(manifest(1000), one_more)
 
 
 async def test_the_order_of_a_rollout_names_regions_that_there_are(world: World) -> None:

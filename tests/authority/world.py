@@ -1,9 +1,11 @@
 """Builds small authorities in which a test shows only what matters to it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from sqlalchemy import text
 
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
@@ -56,6 +58,15 @@ API = WorkloadName("api")
 TEST = ActorId("test")
 FIRST_DIVISION = Division(revision=1, generation=1)
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+_MOVED = text("""
+    INSERT INTO regional.shares
+           (region, tenant, workload, generation, revision, slots, spec, incident, moved)
+    VALUES (:region, 'risk', 'api', 1, 1, :slots, '{}', :incident, :slots)
+        ON CONFLICT (region, tenant, workload, generation) DO UPDATE
+       SET incident = excluded.incident, moved = excluded.moved
+""")
 
 
 def seconds(count: float) -> datetime:
@@ -188,6 +199,16 @@ class World:
             expires_at=self.now + timedelta(seconds=expires_in),
             actor=TEST,
         )
+        return self
+
+    async def with_moved(
+        self, incident: str, slots: Sequence[int] = range(8), region: RegionId = EAST
+    ) -> "World":
+        """A share of risk/api whose slots this incident's recovery moved to the region."""
+        async with self.databases.at_region(region, "durable_workload").begin() as connection:
+            await connection.execute(
+                _MOVED, {"region": region, "incident": incident, "slots": list(slots)}
+            )
         return self
 
     async def ready(self, *nodes: NodeSpec) -> "World":

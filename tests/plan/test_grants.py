@@ -19,8 +19,9 @@ def cores(number: int) -> Resources:
 
 def grant(region: RegionId, granted: int, used: int) -> Grant:
     return Grant(
-        region=region, tenant=RISK, granted=cores(granted), used=cores(used), protected=ZERO
-    )
+        region=region, tenant=RISK, granted=cores(granted), used=cores(used), protected=ZERO,
+        free=cores(granted - used),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,8 @@ def test_a_boost_raises_the_priority_up_to_the_highest() -> None:
     assert request(priority=100).priority == 100
     assert request(priority=100, overrides=[override(raises_priority=50)]).priority == 150
     assert request(priority=900, overrides=[override(raises_priority=500)]).priority == 1_000
+    boosted = request(priority=100, urgency=20, overrides=[override(raises_priority=50)])
+    assert (boosted.spec.priority, boosted.raised_by, boosted.priority) == (100, 70, 170)
 
 
 def test_a_request_takes_what_is_in_force_at_the_moment_of_its_snapshot() -> None:

@@ -87,6 +87,7 @@ def request(slots: int | Sequence[int] = 1, **wanted: Any) -> PlacementRequest:
     """Slots of risk/api; what a request has itself is taken out, the rest is its spec's."""
     own = (
         "live", "crashes", "overrides", "draws", "overdrawn", "attempt", "region", "tenant", "draw",
+        "urgency",
     )  # fmt: skip
     values = {name: wanted.pop(name) for name in own if name in wanted}
     numbers = tuple(range(slots)) if isinstance(slots, int) else tuple(slots)

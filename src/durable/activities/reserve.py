@@ -37,7 +37,12 @@ _PENDING_CODES = {
 
 # The rest of the work is ordinary work.
 _DRAW_ENDED = frozenset(
-    {RefusalCode.BUDGET_EXHAUSTED, RefusalCode.BUDGET_CLOSED, RefusalCode.UNKNOWN_BUDGET}
+    {
+        RefusalCode.BUDGET_EXHAUSTED,
+        RefusalCode.BUDGET_CLOSED,
+        RefusalCode.UNKNOWN_BUDGET,
+        RefusalCode.SLOT_NOT_MOVED,
+    }
 )
 
 _NEXT_TURN = Pending(code=PendingCode.QUEUED)
@@ -285,7 +290,8 @@ class Reserver:
             **step.key.intent(slot, decision.attempt, self._regional.cache.epoch),
             node=node,
             resources=step.spec.resources,
-            priority=request.priority,
+            priority=request.spec.priority,
+            raised_by=request.raised_by,
             policy_revision=decision.policy_revision,
             lease_ttl_seconds=lease_seconds,
             requirements=step.spec.requirements,

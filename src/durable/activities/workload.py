@@ -118,7 +118,7 @@ class WorkloadActivities:
         else:
             scales = await self._read_live(step)
             manifest = _scaled(step, scales, ScaleWorkload.read(payload).replicas)
-        admissible = await self._admission.check(manifest)
+        admissible = await self._admission.check(manifest, scales)
         outcome = await self._side.admissions.submit(
             AdmissionRequest(manifest, step.message, admissible.share_of, scales)
         )

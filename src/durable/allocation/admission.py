@@ -16,7 +16,17 @@ from durable.model.fleet.capacity import Quota
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.resources import NOTHING, ZERO, Resources, at_most, minus, show_amounts, times
+from durable.model.resources import (
+    NOTHING,
+    ZERO,
+    Amounts,
+    Resources,
+    at_most,
+    minus,
+    plus,
+    show_amounts,
+    times,
+)
 from durable.model.states import RegionState
 from durable.model.work.workload import (
     AdmittedWorkload,
@@ -87,17 +97,25 @@ class AdmissionCheck:
             lambda _: read_facts(databases), seconds=TIGHT_SECONDS
         )
 
-    async def check(self, manifest: WorkloadManifest) -> "Admissible":
-        """How to divide a workload over regions; refuses what waiting would never mend."""
+    async def check(
+        self, manifest: WorkloadManifest, scales: WorkloadSpec | None = None
+    ) -> "Admissible":
+        """How to divide a workload over regions; refuses what waiting would never mend.
+
+        A workload that is scaled down may keep more than the quota: it was lowered, or an emergency
+        quota has ended.
+        """
         try:
-            admissible = await self._check(manifest, seconds=None)
+            admissible = await self._check(manifest, scales, seconds=None)
             if admissible.is_roomy:
                 return admissible
-            return await self._check(manifest, seconds=TIGHT_SECONDS)
+            return await self._check(manifest, scales, seconds=TIGHT_SECONDS)
         except RefusedError:
-            return await self._check(manifest, seconds=0.0)
+            return await self._check(manifest, scales, seconds=0.0)
 
-    async def _check(self, manifest: WorkloadManifest, *, seconds: float | None) -> "Admissible":
+    async def _check(
+        self, manifest: WorkloadManifest, scales: WorkloadSpec | None, *, seconds: float | None
+    ) -> "Admissible":
         await self._reading.get(None, seconds=seconds)
         facts = await self._facts.get(None, seconds=seconds)
         for region, room in self._rooms.items():
@@ -116,7 +134,9 @@ class AdmissionCheck:
         )
         # Of all regions: one that it cannot run in may have its place in the order.
         refuse_unknown(manifest.spec.rollout.regions, self._rooms)
-        _check_quota(manifest, quota)
+        allowed = plus(quota.target.amounts, _emergency(manifest, rooms))
+        if scales is None or manifest.spec.most_at_once > scales.most_at_once:
+            _check_quota(manifest, quota, allowed)
         if not possible:
             share = [RegionId(region) for region, slots in named.items() if slots]
             _check_fit(manifest, [rooms[region].snapshot for region in share])
@@ -126,7 +146,7 @@ class AdmissionCheck:
             target=quota.target.amounts,
             ungranted=quota.target.excess_over(quota.granted).amounts,
         )
-        return Admissible(manifest, tuple(made), quota)
+        return Admissible(manifest, tuple(made), quota, allowed)
 
     def promise(self, manifest: WorkloadManifest, added: Mapping[RegionId, int]) -> None:
         """Lets the next workload find what this one will leave, until regions are read again."""
@@ -158,6 +178,8 @@ class Admissible:
     manifest: WorkloadManifest
     offers: tuple[RegionOffer, ...]
     quota: Quota
+    # What the tenant may use: its quota, and what is in force beside it.
+    allowed: Amounts
     # How many slots the last division gave to each region that did not have them.
     added: Mapping[RegionId, int] = field(default_factory=dict[RegionId, int])
 
@@ -172,7 +194,7 @@ class Admissible:
         """The slots of each region that has any."""
         current = current_shares(before, self.manifest.spec)
         if current.is_rollout:
-            _check_surge(self.manifest, self.quota)
+            _check_surge(self.manifest, self.quota, self.allowed)
         divided = split(self.manifest.spec, self.offers, current)
         share = {RegionId(region): slots for region, slots in divided.items() if slots}
         had: Mapping[RegionId, tuple[int, ...]] = {} if before is None else before.share
@@ -213,13 +235,13 @@ def _why_never(manifest: WorkloadManifest, nodes: Snapshot) -> Refusal | None:
     return why_never(nodes, manifest.tenant, manifest.name, manifest.spec)
 
 
-def _check_surge(manifest: WorkloadManifest, quota: Quota) -> None:
+def _check_surge(manifest: WorkloadManifest, quota: Quota, allowed: Amounts) -> None:
     """Refuses a rollout that could never begin: nothing may be missing, nothing can be added."""
     spec = manifest.spec
     if fenceposts(spec).unavailable or spec.is_gang or spec.kind is WorkloadKind.JOB:
         return
     needed = times(spec.resources.amounts, spec.replicas + 1)
-    if spec.replicas and not at_most(needed, quota.target.amounts):
+    if spec.replicas and not at_most(needed, allowed):
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,
             f"No replica may be unavailable, and a surge replica beside the {spec.replicas} needs "
@@ -229,14 +251,28 @@ def _check_surge(manifest: WorkloadManifest, quota: Quota) -> None:
         )
 
 
-def _check_quota(manifest: WorkloadManifest, quota: Quota) -> None:
+def _emergency(manifest: WorkloadManifest, rooms: Rooms) -> Amounts:
+    """What emergency quotas in force let the tenant use where the workload may run."""
+    named = manifest.spec.requirements.regions
+    total = NOTHING
+    for region, room in rooms.items():
+        if room.is_reachable and (not named or region in named):
+            own = (one for one in room.snapshot.draws if one.tenant == manifest.tenant)
+            for draw in own:
+                total = plus(total, draw.amount)
+    return total
+
+
+def _check_quota(manifest: WorkloadManifest, quota: Quota, allowed: Amounts) -> None:
     at_once = manifest.spec.most_at_once
     needed = times(manifest.spec.resources.amounts, at_once)
-    if not at_most(needed, quota.target.amounts):
-        excess = Resources.clipped(minus(needed, quota.target.amounts))
+    if not at_most(needed, allowed):
+        excess = Resources.clipped(minus(needed, allowed))
+        emergency = minus(allowed, quota.target.amounts)
+        beside = f" with {show_amounts(emergency)} of emergency quota" if any(emergency) else ""
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,
             f"{at_once} replicas need {show_amounts(needed)}, which is "
             f"{excess.show_excess(ZERO)} more than the hard quota of {manifest.tenant} "
-            f"({quota.target}); request fewer or smaller replicas, or raise the quota.",
+            f"({quota.target}{beside}); request fewer or smaller replicas, or raise the quota.",
         )

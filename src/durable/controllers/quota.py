@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import read_region, regions_at
+from durable.authority.quota.grants import read_overdrafts
 from durable.authority.quota.lapses import lapse_grants, lapsed_regions, settle_lapsed
 from durable.authority.quota.rebalancing import (
     owe_excess,
@@ -60,16 +61,29 @@ class QuotaController:
         """
         needs = await self._needs()
         await self._lapse(needs)
-        owing = await self._reclaim(sorted(needs))
+        kept = await self._reclaim(sorted(needs))
+        kept |= await self._cover(sorted(needs), now)
         for region in sorted(needs):
             for tenant, need in needs[region].items():
-                not_before, _ = self._not_before.get((tenant, region), (0.0, 0.0))
-                if need.is_zero or now < not_before or tenant in owing:
+                if need.is_zero or tenant in kept:
                     continue
                 # Of two that wait only one gives, or they would take from each other for ever.
                 donors = [one for one in needs if tenant not in needs[one] or one > region]
-                with _logged(f"grant of {tenant} for {region}"):
-                    await self._move(tenant, region, need, donors, now)
+                await self._move(tenant, region, need, donors, now, "top-up")
+
+    async def _cover(self, regions: Sequence[RegionId], now: float) -> set[TenantId]:
+        """Brings grant to where more runs since an emergency quota ended; answers who lacks it.
+
+        Until then such a tenant gets no grant for anything new, wherever it waits.
+        """
+        lacking: set[TenantId] = set()
+        for region in regions:
+            with _logged(f"emergency quotas that are over in {region}"):
+                overdrafts = await read_overdrafts(self._databases, region)
+                for tenant, amount in sorted(overdrafts.items()):
+                    lacking.add(tenant)
+                    await self._move(tenant, region, amount, regions, now, "cover")
+        return lacking
 
     async def _lapse(self, needs: dict[RegionId, Mapping[TenantId, Resources]]) -> None:
         """Takes back the grants of lost regions; one that is back first gives its half."""
@@ -127,27 +141,32 @@ class QuotaController:
         need: Resources,
         donors: Sequence[RegionId],
         now: float,
+        what: str,
     ) -> None:
-        with _logged(f"unfinished transfers of {tenant}"):
-            await resume_transfers(self._databases, tenant)
-        # Two controllers that saw the same version send the same request; what arrives changes it.
-        version = (await read_region(self._databases, region)).version
-        arrived = await top_up(
-            self._databases,
-            tenant,
-            region,
-            need,
-            donors=donors,
-            request=f"top-up/{tenant}/{region}/v{version}",
-            actor=ACTOR,
-        )
-        if arrived.is_zero:
-            _, pause = self._not_before.get((tenant, region), (0.0, RETRY_FIRST_SECONDS / 2))
-            pause = min(RETRY_LONGEST_SECONDS, pause * 2)
-            self._not_before[tenant, region] = (now + pause, pause)
-        else:
-            self._not_before.pop((tenant, region), None)
-            log.info("moved %s of the grant of %s to %s", arrived, tenant, region)
+        not_before, pause = self._not_before.get((tenant, region), (0.0, RETRY_FIRST_SECONDS / 2))
+        if now < not_before:
+            return
+        with _logged(f"grant of {tenant} for {region}"):
+            with _logged(f"unfinished transfers of {tenant}"):
+                await resume_transfers(self._databases, tenant)
+            # Two controllers that saw the same version send the same request; what arrives
+            # changes it.
+            version = (await read_region(self._databases, region)).version
+            arrived = await top_up(
+                self._databases,
+                tenant,
+                region,
+                need,
+                donors=donors,
+                request=f"{what}/{tenant}/{region}/v{version}",
+                actor=ACTOR,
+            )
+            if arrived.is_zero:
+                pause = min(RETRY_LONGEST_SECONDS, pause * 2)
+                self._not_before[tenant, region] = (now + pause, pause)
+            else:
+                self._not_before.pop((tenant, region), None)
+                log.info("moved %s of the grant of %s to %s", arrived, tenant, region)
 
 
 @contextmanager

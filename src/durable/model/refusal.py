@@ -58,6 +58,7 @@ class RefusalCode(StrEnum):
     HEADROOM_RESERVED = "headroom_reserved"
     BUDGET_CLOSED = "budget_closed"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    SLOT_NOT_MOVED = "slot_not_moved"
     POLICY_WITHDRAWN = "policy_withdrawn"
     POLICY_UNDER_WAY = "policy_under_way"
     OVERTAKEN = "overtaken"

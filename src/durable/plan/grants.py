@@ -67,7 +67,7 @@ def judge_grants(
 ) -> list[GrantReport]:
     """The grants of one tenant; `unreachable` regions were granted that much. Pure."""
     starving = [region for region, need in sorted(needs.items()) if not need.is_zero]
-    unused = {one.region: one.granted - one.used for one in grants if one.region not in lapsed}
+    unused = {one.region: one.free for one in grants if one.region not in lapsed}
     ungranted = quota.target.excess_over(quota.granted)
 
     def judge(grant: Grant) -> GrantReport:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from durable.authority.cache.history import read_grants_at, read_nodes_at
-from durable.authority.cache.region_read import Grants
+from durable.authority.cache.history import read_nodes_at
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Answers, ask_regions
@@ -38,14 +37,12 @@ class Shadow:
         replayed: list[ReplayedDecision] = []
         version: int | None = None
         nodes: Sequence[NodeFacts] = ()
-        grants: Grants = {}
         for decision in decisions:
             if decision.cache_version != version:
                 version = decision.cache_version
                 nodes = await read_nodes_at(self._databases, region, version)
-                grants = await read_grants_at(self._databases, region, version)
             used = await self._revision_of(decision.policy_revision)
-            replayed.append(replay(decision, nodes, grants, used, self._policy, self._revision))
+            replayed.append(replay(decision, nodes, used, self._policy, self._revision))
             # A decision takes a while, and others share this thread.
             await asyncio.sleep(0)
         repeated = [one for one in replayed if one.after is not None]

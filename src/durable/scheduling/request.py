@@ -42,14 +42,20 @@ class PlacementRequest(Value):
     urgency: Annotated[int, Field(ge=0, le=1_000)] = 0
     # Those that are in force and mean this workload, so that a replay sees them as they were.
     overrides: tuple[RegionalOverride, ...] = ()
-    # What is left of each emergency draw that is open, and what runs on those that are over.
+    # What is left of each emergency draw that is open, and what runs on those that have ended since
+    # the region was read.
     draws: tuple[Amounts, ...] = ()
     overdrawn: Amounts = NOTHING
     draw: Draw | None = None
 
     @property
     def priority(self) -> int:
+        """Whose turn it is; what is placed keeps the priority of its spec."""
         return raised(self.spec.priority + self.urgency, self.overrides)
+
+    @property
+    def raised_by(self) -> int:
+        return self.priority - self.spec.priority
 
 
 class Candidate(Value):

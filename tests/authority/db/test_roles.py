@@ -190,9 +190,12 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "UPDATE": {*amounts("hard_"), *amounts("target_"), *amounts("protected_")},
         },
         "global.grants": {
-            "INSERT": {"tenant", "region", *amounts("granted_")}, "UPDATE": amounts("granted_"),
+            "INSERT": {"tenant", "region", *amounts("granted_"), *amounts("protected_")},
+            "UPDATE": {*amounts("granted_"), *amounts("protected_")},
         },
-        "global.grant_transfers": {"INSERT": {"*"}, "UPDATE": {"state", "settled_at"}},
+        "global.grant_transfers": {
+            "INSERT": {"*"}, "UPDATE": {"state", "settled_at", *amounts("protected_")},
+        },
         "regional.grants": {
             "INSERT": {"region", "tenant", *amounts("granted_"), *amounts("protected_")},
             "UPDATE": {*amounts("granted_"), *amounts("protected_"), *amounts("owed_")},
@@ -288,7 +291,9 @@ CALLS = {
         for role in ("durable_recovery", "durable_policy", "durable_quota", "durable_operators")
     },
 }
-READERS_CALL = {"regional.live_claims", "regional.may_run"}
+READERS_CALL = {
+    "regional.live_claims", "regional.may_run", "regional.overdrawn", "regional.free_grants",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("role", [*sorted(OWNS), "public"])

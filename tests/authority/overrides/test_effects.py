@@ -354,8 +354,10 @@ async def refill_grant(world: World) -> None:
 async def test_a_recovery_budget_is_open_for_its_incident_until_it_ends(world: World) -> None:
     effect = {"amount": {"cpu": 2, "memory": "4Gi"}, "incident": "inc-1"}
     await in_force(world.databases, EAST, "recovery-budget", {"region": "us-east"}, effect=effect)
+    await world.with_moved("inc-1", [0, 1])
     draw: Any = {"budget": "override/o-1", "incident": "inc-1"}
     assert isinstance(await outcome(world, world.reserve(0, draw=draw)), int)
+    assert await outcome(world, world.reserve(2, draw=draw)) is RefusalCode.SLOT_NOT_MOVED
     await ended(world.databases, EAST)
     assert await outcome(world, world.reserve(1, draw=draw)) is RefusalCode.BUDGET_CLOSED
     assert await sound(world)
@@ -428,6 +430,18 @@ async def test_a_boost_changes_the_order_of_the_queue_while_it_is_in_force(world
     assert await order() == ["second", "first"]
     await ended(world.databases, EAST)
     assert await order() == ["first", "second"]
+
+
+async def test_a_boost_is_no_part_of_the_claim(world: World) -> None:
+    """Its turn is earlier; who wants its place later compares with what it has by itself."""
+    last = world.reserve(0, priority=200, resources=Resources.of(8_000))
+    first = world.reserve(1, priority=100, raised_by=150, resources=Resources.of(8_000))
+    refused, granted = await send(world, last, first)
+    assert isinstance(refused, Refused)
+    assert isinstance(granted, Granted)
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
+        query = text("SELECT priority FROM regional.reservations")
+        assert (await connection.execute(query)).scalars().all() == [100]
 
 
 async def test_a_boost_leads_no_further_than_the_highest_priority(world: World) -> None:

@@ -244,6 +244,7 @@ async def test_a_draw_of_another_tenant_is_no_draw(world: World) -> None:
 async def test_a_claim_on_a_recovery_budget_that_is_over_is_found(world: World) -> None:
     effect = {**AMOUNT, "incident": "inc-1"}
     kept = await in_force(world.databases, EAST, "recovery-budget", IN_EAST, effect=effect)
+    await world.with_moved("inc-1")
     token = await running(world, draw={"budget": "override/o-1", "incident": "inc-1"})
     while_in_force = next_version(world)
     forge(world, token, while_in_force, at=kept.expires_at)

@@ -127,6 +127,8 @@ def test_the_machine_proposes_every_kind() -> None:
 async def build_with_people(world: World) -> World:
     await build(world)
     await give_keys(world.databases)
+    for region in (EAST, WEST):
+        await world.with_moved(INCIDENT, region=region)
     async with world.databases.at_global("durable_workload").begin() as connection:
         await connection.execute(
             text(

@@ -32,6 +32,7 @@ async def open_for(world: World, incident: IncidentId | None) -> None:
         await close_budget(world.databases, EAST, HEADROOM, incident=FIRE, actor=TEST)
     else:
         await open_budget(world.databases, EAST, HEADROOM, incident=incident, actor=TEST)
+        await world.with_moved(incident)
 
 
 def drawing(
@@ -185,3 +186,34 @@ async def test_every_change_of_a_budget_is_audited(ready_world: World) -> None:
         ("open recovery budget", {"incident": None}, {"incident": "fire"}),
         ("close recovery budget", {"incident": "fire"}, {"incident": None}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("moved_by", "slot", "spec"),
+    [
+        (None, 0, "{}"),
+        (FLOOD, 0, "{}"),
+        (FIRE, 3, "{}"),
+        (FIRE, None, '{"all_or_nothing": true}'),
+    ],
+)
+async def test_only_a_slot_that_was_moved_draws_on_a_budget(
+    ready_world: World, moved_by: IncidentId | None, slot: int | None, spec: str
+) -> None:
+    """And a gang as a whole, when some of it was."""
+    world = ready_world
+    await keep(world, 5)
+    await open_for(world, FIRE)
+    async with world.databases.at_region(EAST, "durable_workload").begin() as connection:
+        await connection.execute(
+            text("UPDATE regional.shares SET incident = :by, moved = '{1,2}', spec = :spec"),
+            {"by": moved_by, "spec": spec},
+        )
+    if slot is None:
+        await world.granted(drawing(world, 0, 1))
+        return
+    assert await world.refused(drawing(world, slot, 1)) is RefusalCode.SLOT_NOT_MOVED
+    if moved_by == FIRE:
+        await world.granted(drawing(world, 1, 1))
+    assert await drawn(world) == (1000 if moved_by == FIRE else 0)
+    await assert_promises_hold(world.databases)

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.manifest import apply_fleet
+from durable.authority.fleet.manifest import apply_fleet, divide_protected
 from durable.authority.quota import rebalancing, transfers
-from durable.authority.quota.grants import protect_grant, read_unused_grant
+from durable.authority.quota.grants import read_grant_left
 from durable.authority.quota.quotas import read_quota, set_quota
 from durable.authority.quota.rebalancing import reclaim, resume_transfers, top_up
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
-from durable.model.fleet.manifest import Fleet
+from durable.model.fleet.manifest import Fleet, TenantSpec
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
@@ -189,8 +189,8 @@ def crash_after(step: str, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Lets senders die once this step of theirs has committed."""
     whole = getattr(transfers, step)
 
-    async def then_crash(*arguments: Any) -> None:
-        await whole(*arguments)
+    async def then_crash(*arguments: Any, **named: Any) -> None:
+        await whole(*arguments, **named)
         raise Crash(step)
 
     with monkeypatch.context() as patch:
@@ -223,8 +223,8 @@ async def test_what_is_under_way_can_be_spent_at_neither_end_nor_granted_again(
     databases = await billing(two_regions, hard=4, east=4)
     with crash_after("take_grant", monkeypatch), pytest.raises(Crash):
         await transfer_grant(databases, moving(4, EAST, WEST))
-    assert await read_unused_grant(databases, EAST, BILLING) == ZERO
-    assert await read_unused_grant(databases, WEST, BILLING) == ZERO
+    assert (await read_grant_left(databases, EAST, BILLING)).rest == ZERO
+    assert (await read_grant_left(databases, WEST, BILLING)).rest == ZERO
     more = transfer_grant(databases, moving(1, None, WEST, id="t2"))
     assert await code_of(more) is RefusalCode.OVER_HARD_QUOTA
 
@@ -283,18 +283,56 @@ async def test_more_protection_than_quota_is_refused(neighbours: World) -> None:
     assert await code_of(read_quota(databases, BILLING)) is RefusalCode.UNKNOWN_TENANT
 
 
-async def test_protection_shrinks_with_the_grant_it_is_part_of(neighbours: World) -> None:
-    databases = await billing(neighbours, hard=10, east=10)
-    await protect_grant(databases, EAST, BILLING, cpu(8))
-    await transfer_grant(databases, moving(6, EAST, WEST))
-    query = text("""
-        SELECT protected_cpu_millis FROM regional.grants
-         WHERE region = 'us-east' AND tenant = 'billing'
+async def protected(databases: Databases) -> tuple[int, int, int]:
+    """What of billing's protected part is ungranted, in us-east and in us-west, in whole cores."""
+    books = text("""
+        SELECT coalesce(sum(protected_cpu_millis), 0) FROM global.grants
+         WHERE tenant = :tenant AND region = :region
     """)
-    async with databases.at_region(EAST, "durable_reader").begin() as connection:
-        assert (await connection.execute(query)).scalar_one() == 4000
-    stranger = protect_grant(databases, EAST, TenantId("stranger"), cpu(1))
-    assert await code_of(stranger) is RefusalCode.UNKNOWN_TENANT
+    here: list[int] = []
+    for region in (EAST, WEST):
+        async with databases.at_global("durable_reader").begin() as connection:
+            of = {"tenant": BILLING, "region": region}
+            booked = int((await connection.execute(books, of)).scalar_one()) // 1000
+        left = await read_grant_left(databases, region, BILLING)
+        assert left.protected.cpu_millis // 1000 == booked, "both books say the same"
+        here.append(booked)
+    whole = (await read_quota(databases, BILLING)).protected.cpu_millis // 1000
+    return whole - sum(here), here[0], here[1]
+
+
+async def test_what_is_protected_survives_transfers(two_regions: World) -> None:
+    """It goes along as far as too little is left for it, and comes back with the next grant."""
+    databases = two_regions.databases
+    await set_quota(databases, BILLING, hard=cpu(10), protected=cpu(6), actor=TEST)
+    assert await protected(databases) == (6, 0, 0)
+    for transfer, after in (
+        (moving(10, None, EAST, id="t1"), (0, 6, 0)),
+        (moving(3, EAST, WEST, id="t2"), (0, 6, 0)),
+        (moving(6, EAST, WEST, id="t3"), (0, 1, 5)),
+        (moving(9, WEST, None, id="t4"), (5, 1, 0)),
+        (moving(2, None, EAST, id="t5"), (3, 3, 0)),
+        (moving(7, None, WEST, id="t6"), (0, 3, 3)),
+    ):
+        for _ in range(2):
+            await transfer_grant(databases, transfer)
+            assert await protected(databases) == after, transfer.id
+    await assert_promises_hold(databases)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_what_is_protected_survives_a_transfer_that_crashed(
+    two_regions: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    databases = two_regions.databases
+    await set_quota(databases, BILLING, hard=cpu(10), protected=cpu(6), actor=TEST)
+    await transfer_grant(databases, moving(10, None, EAST, id="t1"))
+    with crash_after(step, monkeypatch), pytest.raises(Crash):
+        await transfer_grant(databases, moving(9, EAST, WEST, id="t2"))
+    await resume_transfers(databases, BILLING)
+    await transfer_grant(databases, moving(9, EAST, WEST, id="t2"))
+    assert await protected(databases) == (0, 1, 5)
+    await assert_promises_hold(databases)
 
 
 # ── topping up ──────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +367,7 @@ async def test_topping_up_brings_what_there_is_and_spares_what_is_in_use(
     await use(neighbours, EAST, 4)
     assert await top_up_west(databases, 7) == 4
     assert await split(databases) == (0, 4, 4)
-    assert await read_unused_grant(databases, EAST, BILLING) == ZERO
+    assert (await read_grant_left(databases, EAST, BILLING)).rest == ZERO
     await assert_promises_hold(databases)
 
 
@@ -488,6 +526,7 @@ async def deadlocks(databases: Databases) -> int:
 async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_use(
     two_regions: World,
 ) -> None:
+    """And what is protected follows the grants as they are, whatever was taken back."""
     databases = await billing(two_regions, hard=10, east=8, west=2)
     await transfer_grant(databases, moving(6, EAST, WEST))
     await use(two_regions, WEST, 5)
@@ -502,6 +541,7 @@ async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_us
                 {
                     "id": BILLING,
                     "hard": {"cpu": 10, "memory": "10Gi"},
+                    "protected": {"cpu": 8, "memory": "8Gi"},
                     "grants": {
                         EAST: {"cpu": 8, "memory": "8Gi"},
                         WEST: {"cpu": 2, "memory": "2Gi"},
@@ -513,6 +553,7 @@ async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_us
     lines: list[str] = []
     await apply_fleet(databases, fleet, actor=TEST, request="again", report=lines.append)
     assert await split(databases) == (0, 5, 5)
+    assert await protected(databases) == (0, 5, 3)
     assert [line for line in lines if "the grant of" in line] == [
         "Left as it is: the grant of billing in us-east is 5 cpu, 5Gi, not 8 cpu, 8Gi as the "
         "manifest says, because of what is in use",
@@ -520,3 +561,23 @@ async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_us
         "manifest says, because of what is in use",
     ]
     await assert_promises_hold(databases)
+
+
+@pytest.mark.parametrize(
+    ("protected", "granted", "expected"),
+    [
+        (6, {EAST: 8, WEST: 2}, {EAST: 4, WEST: 2}),
+        (6, {EAST: 1, WEST: 9}, {EAST: 1, WEST: 5}),
+        (6, {EAST: 2, WEST: 1}, {EAST: 2, WEST: 1}),
+        (6, {EAST: 0, WEST: 0, NOWHERE: 10}, {EAST: 0, WEST: 0, NOWHERE: 6}),
+        (0, {EAST: 8, WEST: 2}, {EAST: 0, WEST: 0}),
+    ],
+)
+def test_what_is_protected_is_divided_as_the_manifest_says_as_far_as_it_can_be(
+    protected: int, granted: dict[RegionId, int], expected: dict[RegionId, int]
+) -> None:
+    manifest = TenantSpec(
+        id=BILLING, hard=cpu(12), protected=cpu(protected), grants={EAST: cpu(8), WEST: cpu(4)}
+    )
+    shares = divide_protected(manifest, {region: cpu(has) for region, has in granted.items()})
+    assert shares == {region: cpu(has) for region, has in expected.items()}

@@ -4,7 +4,7 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.quota.grants import read_unused_grant
+from durable.authority.quota.grants import read_grant_left
 from durable.authority.quota.lapses import lapse_grants, lapsed_regions, settle_lapsed
 from durable.authority.quota.quotas import read_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
@@ -78,7 +78,7 @@ async def test_what_a_lost_region_was_granted_is_granted_to_others_and_lowered_w
     await release_fenced(databases, WEST, epoch=2, most=100, now=seconds(600))
     await reopen(databases, WEST, expected_epoch=2, actor=TEST, reason="it is back")
     assert await lapsed_regions(databases) == frozenset()
-    assert (await read_unused_grant(databases, WEST, RISK)).is_zero
+    assert (await read_grant_left(databases, WEST, RISK)).rest.is_zero
     assert await granted() == both
     await assert_promises_hold(databases)
 

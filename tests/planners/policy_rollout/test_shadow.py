@@ -146,7 +146,7 @@ def without_leases(nodes: list[NodeFacts]) -> list[NodeFacts]:
 def test_under_the_same_policy_it_gives_the_same_also_with_a_stale_node() -> None:
     nodes = [node("n1"), node("n2"), node("stale", lease_expires_at=T0.timestamp() - 1)]
     first = first_policy()
-    again = replay(recorded(nodes), without_leases(nodes), GRANTS, first, first, 2)
+    again = replay(recorded(nodes), without_leases(nodes), first, first, 2)
     assert again.after is not None
     assert again.after.assignments == again.before.assignments
     assert {one.node for one in again.before.assignments} <= {"n1", "n2"}
@@ -155,14 +155,14 @@ def test_under_the_same_policy_it_gives_the_same_also_with_a_stale_node() -> Non
 def test_what_cannot_be_repeated_is_not_compared() -> None:
     nodes = [node("n1"), node("n2")]
     first = first_policy()
-    gone = replay(recorded(nodes), [], GRANTS, first, first, 2)
+    gone = replay(recorded(nodes), [], first, first, 2)
     assert gone.after is None
 
 
 def test_another_policy_gives_another_answer() -> None:
     nodes = [node("n1", used=(4_000, 4_000, 0)), node("n2")]
     packs = first_policy().model_copy(update={"weights": {"packing": 10.0}, "choice_band": 0.0})
-    again = replay(recorded(nodes), without_leases(nodes), GRANTS, first_policy(), packs, 2)
+    again = replay(recorded(nodes), without_leases(nodes), first_policy(), packs, 2)
     assert again.after is not None
     assert {one.node for one in again.before.assignments} == {"n1", "n2"}, "it spreads"
     assert {one.node for one in again.after.assignments} == {"n1"}, "it packs"

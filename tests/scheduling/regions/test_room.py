@@ -9,6 +9,7 @@ from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.resources import Amounts
 from durable.model.work.workload import WorkloadManifest
 from durable.scheduling.regions.room import RegionOffer, RegionRoom, RegionStanding, offers
+from durable.scheduling.snapshot.region import EmergencyDraw
 from tests.scheduling.world import FULL, PLENTY, TENANT, Region, node, region, spec
 
 MUCH: Amounts = PLENTY
@@ -87,3 +88,22 @@ def test_grant_that_is_unused_elsewhere_can_be_brought() -> None:
     assert [one.fits for one in ask(poor, rich, cpu=1, target=cpu(3))] == [1, 1]
     away = replace(rich, is_reachable=False)
     assert [one.standing for one in ask(poor, away, cpu=1)] == [NO_GRANT_LEFT, UNREACHABLE]
+
+
+@pytest.mark.parametrize(
+    ("grant", "used", "expected"),
+    [
+        (None, 1, (READY, 2, 2)),
+        (cpu(0), 1, (READY, 2, 2)),
+        (cpu(1), 1, (READY, 3, 3)),
+        (None, 3, (NO_GRANT, 0, 0)),
+    ],
+)
+def test_an_emergency_quota_is_beside_the_grant(
+    grant: Amounts | None, used: int, expected: tuple[RegionStanding, int, int]
+) -> None:
+    there = room(region(FOUR, grant=grant))
+    theirs = EmergencyDraw("other", cpu(9), cpu(0), 1)
+    there.snapshot.draws = (EmergencyDraw(TENANT, cpu(3), cpu(used), 1), theirs)
+    (offer,) = ask(there, cpu=1)
+    assert (offer.standing, offer.fits, offer.granted) == expected

@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from durable.authority.cache.region_read import Grants, grant_of, node_of
+from durable.authority.cache.region_read import node_of
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
@@ -41,25 +41,6 @@ _NODES_AT = text("""
      WHERE attributes ->> 'state' <> 'removed' ORDER BY described.node
 """)
 
-_GRANTS_AT = text("""
-    SELECT tenant, granted_cpu_millis, granted_memory_mib, granted_gpus,
-           coalesce(used_cpu_millis, 0) AS used_cpu_millis,
-           coalesce(used_memory_mib, 0) AS used_memory_mib, coalesce(used_gpus, 0) AS used_gpus
-      FROM (SELECT tenant, sum(cpu_millis)::bigint AS granted_cpu_millis,
-                   sum(memory_mib)::bigint AS granted_memory_mib,
-                   sum(gpus)::bigint AS granted_gpus
-              FROM regional.grant_changes WHERE region = :region AND version <= :version
-             GROUP BY tenant) AS given
-      LEFT JOIN (SELECT tenant, sum(cpu_millis)::bigint AS used_cpu_millis,
-                        sum(memory_mib)::bigint AS used_memory_mib,
-                        sum(gpus)::bigint AS used_gpus
-                   FROM regional.reservations
-                  WHERE region = :region AND created_version <= :version AND emergency IS NULL
-                    AND (freed_version IS NULL OR freed_version > :version)
-                  GROUP BY tenant) AS spent USING (tenant)
-     ORDER BY tenant
-""")
-
 _VERSION = text("SELECT version FROM regional.regions WHERE region = :region")
 
 
@@ -71,14 +52,6 @@ async def read_nodes_at(
     await _refuse_unknown_version(connection, region, version)
     rows = await connection.execute(_NODES_AT, {"region": region, "version": version})
     return tuple(node_of(row.node) for row in rows)
-
-
-@regional_transaction("durable_reader", "rebuild {region} at version {version}")
-async def read_grants_at(connection: AsyncConnection, region: RegionId, version: int) -> Grants:
-    """The grants as they were when the region had this version, and what was in use of them."""
-    await _refuse_unknown_version(connection, region, version)
-    rows = await connection.execute(_GRANTS_AT, {"region": region, "version": version})
-    return dict(grant_of(row) for row in rows.mappings())
 
 
 async def _refuse_unknown_version(

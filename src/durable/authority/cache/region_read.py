@@ -18,7 +18,7 @@ from durable.scheduling.snapshot.region import EmergencyDraw, NodeFacts
 
 NODES_PER_CHUNK = 1_000
 
-# By tenant: what it was granted in a region, and what it uses of that.
+# By tenant: what of its grant in a region is for work, and what runs on it.
 Grants = dict[str, tuple[Amounts, Amounts]]
 
 
@@ -39,6 +39,7 @@ class RegionRead:
     policy_revision: int | None
     # Those that have not been ended; whether one is in force, only the clock can say.
     overrides: tuple[RegionalOverride, ...] = ()
+    # Those that were in force when this was read.
     draws: tuple[EmergencyDraw, ...] = ()
 
 
@@ -51,21 +52,24 @@ _READ = """
               FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
              WHERE n.region = r.region AND {which}) AS nodes,
            (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
-              FROM regional.grants AS g WHERE g.region = r.region) AS grants,
+              FROM regional.free_grants(statement_timestamp()) AS g
+             WHERE g.region = r.region) AS grants,
            (SELECT revision FROM regional.policy_states AS p
              WHERE p.region = r.region AND p.state IN ('canary', 'active')
              ORDER BY p.state = 'canary' DESC LIMIT 1) AS policy_revision,
            (SELECT coalesce(jsonb_agg(to_jsonb(o) ORDER BY o.override), '[]')
               FROM regional.overrides AS o
              WHERE o.region = r.region AND o.ended_at IS NULL) AS overrides,
-           (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.override), '[]')
-              FROM regional.emergency_draws AS e
-             WHERE e.region = r.region AND (
-                   NOT e.has_ended OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
-           ) AS draws,
+           {draws} AS draws,
            {room}
       FROM regional.regions AS r WHERE r.region = :region
 """
+
+# Those that are in force; what runs on others is in what is left of the grants.
+DRAWS = """(SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.override), '[]')
+              FROM regional.emergency_draws AS e
+             WHERE e.region = r.region AND NOT e.has_ended
+               AND e.expires_at > statement_timestamp())"""
 
 # The rule of Ledger.ordinary_room: what is held on silent nodes takes nothing from those that live,
 # and a budget past its expiry keeps nothing free.
@@ -84,7 +88,9 @@ _UNHEALTHY = """(SELECT count(*) FROM unnest(n.unhealthy_devices) AS device
                                       WHERE h.region = n.region AND h.node = n.node
                                         AND h.device = device))"""
 
-_WHOLE = text(_READ.format(which="n.state <> 'removed'", room=ROOM, unhealthy=_UNHEALTHY))
+_WHOLE = text(
+    _READ.format(which="n.state <> 'removed'", room=ROOM, draws=DRAWS, unhealthy=_UNHEALTHY)
+)
 
 # Removed nodes too: the cache has to forget them.
 _CHANGES = text(
@@ -97,6 +103,7 @@ _CHANGES = text(
                     WHERE region = :region
                       AND coalesce(freed_version, created_version) > :since)""",
         room=ROOM,
+        draws=DRAWS,
         unhealthy=_UNHEALTHY,
     )
 )
@@ -202,24 +209,22 @@ def node_of(entry: dict[str, Any]) -> NodeFacts:
 
 
 def grant_of(entry: Any) -> tuple[str, tuple[Amounts, Amounts]]:
-    """A tenant with its grant and what it uses of that, from a row or its JSON.
+    """A tenant with what its grant has for work, and what runs on it, from `free_grants`.
 
-    What the region owes to a lowered quota is not there for new work; a past version knows of none.
+    What the region owes to a lowered quota is not there, and what runs on an emergency quota that
+    is over runs on the grant.
     """
-    granted = _amounts(entry, "granted_")
-    if "owed_gpus" in entry:
-        granted = minus(granted, _amounts(entry, "owed_"))
-    return entry["tenant"], (granted, _amounts(entry, "used_"))
+    granted = minus(_amounts(entry, "granted_"), _amounts(entry, "owed_"))
+    return entry["tenant"], (granted, minus(granted, _amounts(entry, "free_")))
 
 
 def draw_of(entry: dict[str, Any]) -> EmergencyDraw:
-    """An emergency draw from its row as JSON; one that was ended expired long ago."""
-    expires_at = datetime.fromisoformat(entry["expires_at"]).timestamp()
+    """An emergency draw in force, from its row as JSON."""
     return EmergencyDraw(
         tenant=entry["tenant"],
         amount=_amounts(entry, ""),
         used=_amounts(entry, "used_"),
-        expires_at=0.0 if entry["has_ended"] else expires_at,
+        expires_at=datetime.fromisoformat(entry["expires_at"]).timestamp(),
     )
 
 

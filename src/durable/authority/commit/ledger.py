@@ -42,8 +42,11 @@ class NodeEntry:
 
 @dataclass(slots=True)
 class GrantEntry:
-    granted: Amounts
-    used: Amounts
+    """What is left of a grant for new work; less than nothing while more runs than was granted."""
+
+    free: Amounts
+    # Of what is in use, what runs on emergency draws that are over.
+    overdrawn: Amounts
 
 
 @dataclass(slots=True)
@@ -136,6 +139,8 @@ class Ledger:
     # What the policy in force lets an override pass: those of the canary while there is one.
     overridable_gates: frozenset[Gate] = frozenset()
     draws: dict[str, DrawEntry] = field(default_factory=dict[str, DrawEntry])
+    # Which of the slots that draw on a recovery budget a recovery moved here, and which recovery.
+    moved_slots: dict[SlotKey, str] = field(default_factory=dict[SlotKey, str])
     owned_slots: set[SlotKey] = field(default_factory=set[SlotKey])
     slot_claims: dict[SlotKey, int] = field(default_factory=dict[SlotKey, int])
     claims: dict[int, ClaimEntry] = field(default_factory=dict[int, ClaimEntry])
@@ -174,7 +179,7 @@ class Ledger:
             draw.used = plus(draw.used, entry.amounts)
         else:
             grant = self.grants[entry.tenant]
-            grant.used = plus(grant.used, entry.amounts)
+            grant.free = minus(grant.free, entry.amounts)
         self.used = plus(self.used, entry.amounts)
         if entry.budget is not None:
             budget = self.budgets[entry.budget]
@@ -187,12 +192,14 @@ class Ledger:
         if entry.node in self.nodes:
             node = self.nodes[entry.node]
             node.used = minus(node.used, entry.amounts)
-        if entry.emergency is not None:
-            draw = self.draws[entry.emergency]
+        draw = None if entry.emergency is None else self.draws[entry.emergency]
+        if draw is not None:
             draw.used = minus(draw.used, entry.amounts)
-        elif entry.tenant in self.grants:
+        if entry.tenant in self.grants and (draw is None or not draw.is_open(self.now)):
             grant = self.grants[entry.tenant]
-            grant.used = minus(grant.used, entry.amounts)
+            grant.free = plus(grant.free, entry.amounts)
+            if draw is not None:
+                grant.overdrawn = minus(grant.overdrawn, entry.amounts)
         self.used = minus(self.used, entry.amounts)
         if entry.health.state in ("unknown", "lost"):
             self.on_silent_nodes = minus(self.on_silent_nodes, entry.amounts)

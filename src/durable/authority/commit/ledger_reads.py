@@ -94,11 +94,9 @@ _FREE_DEVICES = text("""
 """)
 
 _GRANTS = text("""
-    SELECT tenant, granted_cpu_millis - owed_cpu_millis AS granted_cpu_millis,
-           granted_memory_mib - owed_memory_mib AS granted_memory_mib,
-           granted_gpus - owed_gpus AS granted_gpus,
-           used_cpu_millis, used_memory_mib, used_gpus
-      FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
+    SELECT tenant, free_cpu_millis, free_memory_mib, free_gpus,
+           overdrawn_cpu_millis, overdrawn_memory_mib, overdrawn_gpus
+      FROM regional.free_grants(:now) WHERE region = :region AND tenant = ANY(:tenants)
 """)
 
 # What serves and was not asked to stop, on nodes that are alive.
@@ -134,6 +132,19 @@ _SLOTS = text("""
            SELECT r.token FROM regional.reservations AS r
             WHERE r.tenant = requested.tenant AND r.workload = requested.workload
               AND r.claimed_slot = requested.slot LIMIT 1) AS claim ON true
+""")
+
+# A gang is moved as a whole, or not at all.
+_MOVED = text("""
+    SELECT drawing.tenant, drawing.workload, drawing.slot, s.incident
+      FROM jsonb_to_recordset(CAST(:slots AS jsonb))
+           AS drawing(tenant text, workload text, generation bigint, slot integer)
+      JOIN regional.shares AS s
+        ON s.region = :region AND s.tenant = drawing.tenant AND s.workload = drawing.workload
+       AND s.generation = drawing.generation
+     WHERE s.incident IS NOT NULL AND (
+           drawing.slot = ANY(s.moved) OR (s.moved <> '{}' AND (
+           s.spec ->> 'minimum' IS NOT NULL OR coalesce(s.spec ->> 'all_or_nothing', '') = 'true')))
 """)
 
 # What is released because a lease has lapsed needs it to stay so.
@@ -212,6 +223,7 @@ async def read_touched(
         await _read_nodes(connection, ledger, reserves)
         await _read_grants(connection, ledger, reserves)
         await _read_slots(connection, ledger, reserves)
+        await _read_moved(connection, ledger, [one for one in reserves if one.draw is not None])
 
 
 def _relies_on_lapse(intent: AnyIntent) -> TypeGuard[Release]:
@@ -290,10 +302,11 @@ async def _read_grants(
     connection: AsyncConnection, ledger: Ledger, reserves: Sequence[Reserve]
 ) -> None:
     tenants = sorted({str(intent.tenant) for intent in reserves})
-    for row in await connection.execute(_GRANTS, {"region": ledger.region, "tenants": tenants}):
+    of = {"region": ledger.region, "tenants": tenants, "now": ledger.now}
+    for row in await connection.execute(_GRANTS, of):
         ledger.grants[row.tenant] = GrantEntry(
-            granted=(row.granted_cpu_millis, row.granted_memory_mib, row.granted_gpus),
-            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+            free=(row.free_cpu_millis, row.free_memory_mib, row.free_gpus),
+            overdrawn=(row.overdrawn_cpu_millis, row.overdrawn_memory_mib, row.overdrawn_gpus),
         )
 
 
@@ -307,3 +320,17 @@ async def _read_slots(
         ledger.owned_slots.add(slot)
         if row.token is not None:
             ledger.slot_claims[slot] = row.token
+
+
+async def _read_moved(
+    connection: AsyncConnection, ledger: Ledger, drawing: Sequence[Reserve]
+) -> None:
+    if not drawing:
+        return
+    slots = [
+        {"tenant": i.tenant, "workload": i.workload, "generation": i.generation, "slot": i.slot}
+        for i in drawing
+    ]
+    of = {"region": ledger.region, "slots": json.dumps(slots)}
+    for row in await connection.execute(_MOVED, of):
+        ledger.moved_slots[row.tenant, row.workload, row.slot] = row.incident

@@ -15,7 +15,7 @@ from durable.model.overrides.in_force import (
 )
 from durable.model.placement.intents import Refused
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.resources import NOTHING, Amounts, at_most, plus
+from durable.model.resources import Amounts, at_most, plus
 
 Overrides = tuple[RegionalOverride, ...]
 
@@ -65,15 +65,6 @@ def open_draw(ledger: Ledger, tenant: str, wants: Amounts) -> DrawEntry | None:
         if draw.tenant == tenant and draw.is_open(ledger.now) and has_room:
             return draw
     return None
-
-
-def overdrawn(ledger: Ledger, tenant: str) -> Amounts:
-    """What runs on draws that are over: the tenant gets nothing new until its use has fallen."""
-    total = NOTHING
-    for draw in ledger.draws.values():
-        if draw.tenant == tenant and not draw.is_open(ledger.now):
-            total = plus(total, draw.used)
-    return total
 
 
 def _refused(code: RefusalCode, sentence: str) -> Refused:

@@ -126,7 +126,7 @@ def is_final(intent: AnyIntent, outcome: Granted | Refused) -> bool:
 
 def _turn(intent: AnyIntent) -> int:
     """What frees capacity goes first, then the highest priority; equals keep their order."""
-    return -intent.priority if isinstance(intent, Reserve) else -1_000_000
+    return -intent.priority - intent.raised_by if isinstance(intent, Reserve) else -1_000_000
 
 
 def _answer(intent: AnyIntent, digest: bytes, outcome: Granted | Refused) -> Granted | Refused:

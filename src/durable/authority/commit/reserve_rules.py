@@ -16,7 +16,6 @@ from durable.authority.commit.override_rules import (
     Overrides,
     hold_refuses,
     open_draw,
-    overdrawn,
     overrides_for,
     place_avoided,
     skips_cordon,
@@ -193,11 +192,10 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             f"Tenant {intent.tenant} has no grant in {ledger.region}; "
             "set a quota for it, or wait for the quota controller to grant some.",
         )
-    over = overdrawn(ledger, intent.tenant)
-    used = plus(grant.used, over)
-    if at_most(plus(used, intent.resources.amounts), grant.granted):
+    # What is not requested may be overdrawn.
+    left, over = at_least_nothing(grant.free), grant.overdrawn
+    if at_most(intent.resources.amounts, left):
         return None
-    left = at_least_nothing(minus(grant.granted, used))
     runs_over = (
         f"; {show_amounts(over)} runs on an emergency quota that is over" if any(over) else ""
     )
@@ -239,6 +237,14 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             RefusalCode.BUDGET_CLOSED,
             f"Recovery budget {intent.draw.budget} of {ledger.region} is not open for incident "
             f"{intent.draw.incident}; open or extend it first.",
+        )
+    slot = (str(intent.tenant), str(intent.workload), intent.slot)
+    if ledger.moved_slots.get(slot) != intent.draw.incident:
+        return refused(
+            RefusalCode.SLOT_NOT_MOVED,
+            f"Incident {intent.draw.incident} did not move slot {intent.slot} of {intent.tenant}/"
+            f"{intent.workload} to {ledger.region}, so it draws on no recovery budget; reserve it "
+            "as ordinary work.",
         )
     if not at_most(plus(budget.used, wants), budget.amount):
         return refused(

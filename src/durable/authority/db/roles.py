@@ -301,9 +301,12 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": (*_each("hard_"), *_each("target_"), *_each("protected_")),
             },
             "global.grants": {
-                "INSERT": ("tenant", "region", *_each("granted_")), "UPDATE": _each("granted_"),
+                "INSERT": ("tenant", "region", *_each("granted_"), *_each("protected_")),
+                "UPDATE": (*_each("granted_"), *_each("protected_")),
             },
-            "global.grant_transfers": {"INSERT": ALL, "UPDATE": ("state", "settled_at")},
+            "global.grant_transfers": {
+                "INSERT": ALL, "UPDATE": ("state", "settled_at", *_each("protected_")),
+            },
             "regional.grants": {
                 "INSERT": ("region", "tenant", *_each("granted_"), *_each("protected_")),
                 "UPDATE": (*_each("granted_"), *_each("protected_"), *_each("owed_")),
@@ -375,7 +378,9 @@ _SCHEMAS = ("global", "regional", "audit")
 
 # Everything else is for triggers: a role that could attach one of those to a table of its own could
 # write through it what it may not.
-_FOR_READERS = ("regional.live_claims", "regional.may_run")
+_FOR_READERS = (
+    "regional.live_claims", "regional.may_run", "regional.overdrawn", "regional.free_grants",
+)  # fmt: skip
 _FOR_AUDITORS = ("audit.append",)
 
 

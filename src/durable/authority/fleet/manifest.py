@@ -1,6 +1,6 @@
 """Applies a declared fleet to the authority, step by step; every step is idempotent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import text
@@ -12,12 +12,12 @@ from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.fleet.policies import use_shipped_policy
-from durable.authority.fleet.regions import add_region
+from durable.authority.fleet.regions import add_region, list_regions
 from durable.authority.operators.authorization import check_right
 from durable.authority.operators.refusals import audits_refusals
 from durable.authority.overrides.copies import copy_overrides
 from durable.authority.quota.budgets import read_budget, set_budget
-from durable.authority.quota.grants import protect_grant, read_unused_grant
+from durable.authority.quota.grants import read_grant_left, read_overdrafts
 from durable.authority.quota.quotas import amount_of, read_quota, set_quota
 from durable.authority.quota.rebalancing import resume_transfers
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
@@ -27,10 +27,7 @@ from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.operators.rights import EVERYTHING, Verb
 from durable.model.resources import DIMENSIONS, ZERO, Resources
 
-_GRANTED = text("""
-    SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
-      FROM global.grants WHERE tenant = :tenant AND region = :region
-""")
+_GRANTED = text("SELECT * FROM global.grants WHERE tenant = :tenant ORDER BY region")
 
 
 @audits_refusals
@@ -140,23 +137,73 @@ async def _apply_tenant(
     # What a region has too much of comes back first, so that it can be granted elsewhere.
     for region, wanted in grants.items():
         excess = (await _granted(databases, id, region)).excess_over(wanted)
-        back = excess.lower_of(await read_unused_grant(databases, region, id))
+        back = excess.lower_of((await read_grant_left(databases, region, id)).rest)
         await _transfer(databases, id, back, region, None, actor, f"{request}/back")
     lines: list[str] = []
     for region, wanted in grants.items():
         quota = await read_quota(databases, id)
         lacking = wanted.excess_over(await _granted(databases, id, region))
-        out = lacking.lower_of(quota.target.excess_over(quota.granted))
+        # What runs on an emergency quota that is over comes first, wherever it runs.
+        kept = quota.granted + await _overdrawn(databases, id, missing)
+        out = lacking.lower_of(quota.target.excess_over(kept))
         await _transfer(databases, id, out, None, region, actor, f"{request}/out")
         granted = await _granted(databases, id, region)
-        await protect_grant(databases, region, id, _share(tenant, wanted).lower_of(granted))
         if granted != wanted:
             lines.append(
                 f"Left as it is: the grant of {id} in {region} is {granted}, not {wanted} as the "
                 "manifest says, because of what is in use"
             )
+    await _protect(databases, tenant, actor, request, missing)
     reclaiming = (await read_quota(databases, id)).reclaiming
     return lines if reclaiming is None else [*lines, f"Not done yet: {reclaiming}"]
+
+
+async def _overdrawn(
+    databases: Databases, tenant: TenantId, missing: UnreachableRegions
+) -> Resources:
+    regions = [one for one in await list_regions(databases) if one not in missing]
+    overdrafts = [await read_overdrafts(databases, region) for region in regions]
+    return sum((each.get(tenant, ZERO) for each in overdrafts), start=ZERO)
+
+
+async def _protect(
+    databases: Databases,
+    tenant: TenantSpec,
+    actor: ActorId,
+    request: str,
+    missing: UnreachableRegions,
+) -> None:
+    """Divides what is protected over the grants as they are now, as the manifest says."""
+    booked = {
+        region: one
+        for region, one in (await _read_booked(databases, tenant.id)).items()
+        if region not in missing
+    }
+    granted = {region: grant for region, (grant, _) in booked.items()}
+    shares = divide_protected(tenant, granted)
+    for region, (_, protected) in booked.items():
+        back = protected.excess_over(shares[region])
+        await _transfer(
+            databases, tenant.id, ZERO, region, None, actor, f"{request}/unprotect", back
+        )
+    for region, (_, protected) in booked.items():
+        out = shares[region].excess_over(protected)
+        await _transfer(databases, tenant.id, ZERO, None, region, actor, f"{request}/protect", out)
+
+
+def divide_protected(
+    tenant: TenantSpec, granted: Mapping[RegionId, Resources]
+) -> dict[RegionId, Resources]:
+    """How much of each grant is protected: in proportion to what the manifest grants, as far as the
+    region has it, and the rest wherever it has room, so that none of it is lost."""
+    shares = {
+        region: _share(tenant, tenant.grants.get(region, ZERO)).lower_of(grant)
+        for region, grant in granted.items()
+    }
+    for region, grant in sorted(granted.items()):
+        rest = tenant.protected.excess_over(sum(shares.values(), start=ZERO))
+        shares[region] = shares[region] + rest.lower_of(grant - shares[region])
+    return shares
 
 
 def _share(tenant: TenantSpec, grant: Resources) -> Resources:
@@ -172,11 +219,21 @@ def _share(tenant: TenantSpec, grant: Resources) -> Resources:
     )
 
 
+async def _granted(databases: Databases, tenant: TenantId, region: RegionId) -> Resources:
+    granted, _ = (await _read_booked(databases, tenant)).get(region, (ZERO, ZERO))
+    return granted
+
+
 @global_transaction("durable_reader", "read the grants of {tenant}")
-async def _granted(connection: AsyncConnection, tenant: TenantId, region: RegionId) -> Resources:
-    found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
-    row = found.mappings().one_or_none()
-    return ZERO if row is None else amount_of(row, "granted_")
+async def _read_booked(
+    connection: AsyncConnection, tenant: TenantId
+) -> dict[RegionId, tuple[Resources, Resources]]:
+    """By the books: what each region was granted, and how much of it is protected."""
+    rows = (await connection.execute(_GRANTED, {"tenant": tenant})).mappings()
+    return {
+        RegionId(row["region"]): (amount_of(row, "granted_"), amount_of(row, "protected_"))
+        for row in rows
+    }
 
 
 async def _transfer(
@@ -187,8 +244,9 @@ async def _transfer(
     to_region: RegionId | None,
     actor: ActorId,
     request: str,
+    protected: Resources = ZERO,
 ) -> None:
-    if amount.is_zero:
+    if amount.is_zero and protected.is_zero:
         return
     await transfer_grant(
         databases,
@@ -196,6 +254,7 @@ async def _transfer(
             id=f"{request}/{tenant}/{from_region or to_region}",
             tenant=tenant,
             amount=amount,
+            protected=protected,
             from_region=from_region,
             to_region=to_region,
             actor=actor,

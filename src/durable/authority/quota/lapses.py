@@ -15,18 +15,18 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
-from durable.authority.quota.grants import take_lapsed
+from durable.authority.quota.grants import GrantPart, take_lapsed
 from durable.authority.quota.quotas import LOCK_QUOTA, ROLE, amount_of, amount_parameters
 from durable.authority.quota.transfers import return_to_books, settle_books
 from durable.authority.recovery.region_facts import hold_fact
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.refusal import RefusedError
+from durable.model.refusal import Refusal, RefusedError
 from durable.model.resources import Resources
 
 # Not while the region may own a slot of the tenant, which would use it, nor while a transfer is on
 # its way of which it is not known whether the region has done its half.
 _LAPSING = """
-    SELECT g.tenant, g.granted_cpu_millis, g.granted_memory_mib, g.granted_gpus
+    SELECT g.*
       FROM global.grants AS g
      WHERE g.region = :region
        AND (g.granted_cpu_millis, g.granted_memory_mib, g.granted_gpus) <> (0, 0, 0)
@@ -40,9 +40,10 @@ _ALL_LAPSING = text(f"{_LAPSING} ORDER BY g.tenant")
 _IS_LAPSING = text(f"{_LAPSING} AND g.tenant = :tenant")
 _RECORD = text("""
     INSERT INTO global.grant_transfers
-           (transfer, tenant, from_region, cpu_millis, memory_mib, gpus, state, actor, requested_at)
-    VALUES (:transfer, :tenant, :region, :cpu_millis, :memory_mib, :gpus, 'lapsed', :actor,
-            clock_timestamp())
+           (transfer, tenant, from_region, cpu_millis, memory_mib, gpus, protected_cpu_millis,
+            protected_memory_mib, protected_gpus, state, actor, requested_at)
+    VALUES (:transfer, :tenant, :region, :cpu_millis, :memory_mib, :gpus, :protected_cpu_millis,
+            :protected_memory_mib, :protected_gpus, 'lapsed', :actor, clock_timestamp())
 """)
 _LAPSED = text("""
     SELECT * FROM global.grant_transfers WHERE from_region = :region AND state = 'lapsed'
@@ -68,11 +69,12 @@ async def lapse_grants(
 async def settle_lapsed(databases: Databases, region: RegionId) -> None:
     """The region's half, once it answers; refused while something there uses what has lapsed."""
     for row in await _read_lapsed(databases, region):
-        tenant, transfer = TenantId(row["tenant"]), str(row["transfer"])
-        refusal = await take_lapsed(databases, region, tenant, amount_of(row), transfer)
-        if refusal is not None:
-            raise RefusedError(refusal.code, refusal.sentence)
-        await settle_books(databases, transfer)
+        protected = amount_of(row, "protected_")
+        part = GrantPart(TenantId(row["tenant"]), amount_of(row), protected, str(row["transfer"]))
+        taken = await take_lapsed(databases, region, part)
+        if isinstance(taken, Refusal):
+            raise RefusedError(taken.code, taken.sentence)
+        await settle_books(databases, part.transfer)
 
 
 @global_transaction("durable_reader", "read where grants have lapsed")
@@ -99,10 +101,12 @@ async def _lapse(
     if not fact.is_movable or row is None:
         return None
     amount = amount_of(row, "granted_")
-    change = {**of, **amount_parameters(amount)}
+    protected = amount_of(row, "protected_")
+    parameters = {**amount_parameters(amount), **amount_parameters(protected, "protected_")}
+    change = {**of, **parameters}
     transfer = f"lapse/{tenant}/{region}/e{fact.epoch}"
     await connection.execute(_RECORD, {**change, "transfer": transfer, "actor": actor})
-    await return_to_books(connection, tenant, region, amount)
+    await return_to_books(connection, tenant, region, parameters)
     await audit.append(
         connection,
         audit.GLOBAL_CHAIN,

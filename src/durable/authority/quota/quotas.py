@@ -23,6 +23,12 @@ def amount_of(row: Any, prefix: str = "") -> Resources:
     return Resources.of(*(row[name] for name in names))
 
 
+def clipped_of(row: Any, prefix: str = "") -> Resources:
+    """The same of columns that may be less than nothing."""
+    names = (f"{prefix}cpu_millis", f"{prefix}memory_mib", f"{prefix}gpus")
+    return Resources.of(*(max(0, row[name]) for name in names))
+
+
 def amount_parameters(amount: Resources, prefix: str = "") -> dict[str, int]:
     """One amount as three parameters of a statement."""
     return {f"{prefix}{name}": value for name, value in amount.model_dump().items()}

@@ -12,7 +12,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.transaction import global_transaction, regional_transaction
-from durable.authority.quota.grants import owe_grant, read_unused_grant
+from durable.authority.quota.grants import owe_grant, read_grant_left
 from durable.authority.quota.quotas import amount_of, read_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
@@ -43,13 +43,13 @@ _BEGUN = text("""
 
 
 async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId, Resources]:
-    """Which tenants wait for grant here, and how much more than their unused grant they need.
+    """Which tenants wait for grant here, and how much more than their free grant they need.
 
     A tenant that has enough by now, and whose work is only not placed yet, needs nothing.
     """
     waiting = await _read_waiting(databases, region)
     return {
-        tenant: needed.excess_over(await read_unused_grant(databases, region, tenant))
+        tenant: needed.excess_over((await read_grant_left(databases, region, tenant)).free)
         for tenant, needed in waiting.items()
     }
 
@@ -85,6 +85,7 @@ async def _read_open(connection: AsyncConnection, tenant: TenantId) -> list[Gran
             id=row["transfer"],
             tenant=tenant,
             amount=amount_of(row),
+            protected=amount_of(row, "protected_"),
             from_region=row["from_region"] and RegionId(row["from_region"]),
             to_region=row["to_region"] and RegionId(row["to_region"]),
             actor=ActorId(row["actor"]),
@@ -128,7 +129,7 @@ async def top_up(
 
 async def _available(databases: Databases, tenant: TenantId, source: RegionId | None) -> Resources:
     if source is not None:
-        return await read_unused_grant(databases, source, tenant)
+        return (await read_grant_left(databases, source, tenant)).free
     quota = await read_quota(databases, tenant)
     return quota.target.excess_over(quota.granted)
 
@@ -152,7 +153,7 @@ async def reclaim(
         if amount is None:
             quota = await read_quota(databases, tenant)
             excess = quota.granted.excess_over(quota.target)
-            amount = excess.lower_of(await read_unused_grant(databases, region, tenant))
+            amount = excess.lower_of((await read_grant_left(databases, region, tenant)).rest)
         await _try(
             databases,
             GrantTransfer(id=id, tenant=tenant, amount=amount, from_region=region, actor=actor),

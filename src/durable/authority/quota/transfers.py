@@ -13,27 +13,29 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.regions import read_region
-from durable.authority.quota.grants import add_grant, take_grant
+from durable.authority.quota.grants import GrantPart, add_grant, take_grant
 from durable.authority.quota.quotas import (
     LOCK_QUOTA,
     ROLE,
+    amount_of,
     amount_parameters,
     quota_of,
     unknown_tenant,
 )
 from durable.model.fleet.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.resources import Resources
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.resources import ZERO, Resources
 from durable.validation.text import PlainText
 from durable.validation.value import Value
 
 _BEGIN = text("""
     INSERT INTO global.grant_transfers
-           (transfer, tenant, from_region, to_region, cpu_millis, memory_mib, gpus, state, actor,
-            requested_at)
+           (transfer, tenant, from_region, to_region, cpu_millis, memory_mib, gpus,
+            protected_cpu_millis, protected_memory_mib, protected_gpus, state, actor, requested_at)
     VALUES (:transfer, :tenant, :from_region, :to_region, :cpu_millis, :memory_mib, :gpus,
-            'requested', :actor, clock_timestamp())
+            :protected_cpu_millis, :protected_memory_mib, :protected_gpus, 'requested', :actor,
+            clock_timestamp())
         ON CONFLICT (transfer) DO NOTHING
 """)
 
@@ -46,23 +48,44 @@ _SET_STATE = text("""
      WHERE transfer = :transfer
 """)
 
+_MOVE_PROTECTED = text("""
+    UPDATE global.grant_transfers
+       SET protected_cpu_millis = :protected_cpu_millis,
+           protected_memory_mib = :protected_memory_mib, protected_gpus = :protected_gpus
+     WHERE transfer = :transfer
+""")
+
 _ADD = text("""
     INSERT INTO global.grants AS g
-           (tenant, region, granted_cpu_millis, granted_memory_mib, granted_gpus)
-    VALUES (:tenant, :region, :cpu_millis, :memory_mib, :gpus)
+           (tenant, region, granted_cpu_millis, granted_memory_mib, granted_gpus,
+            protected_cpu_millis, protected_memory_mib, protected_gpus)
+    VALUES (:tenant, :region, :cpu_millis, :memory_mib, :gpus,
+            least(:cpu_millis, :protected_cpu_millis), least(:memory_mib, :protected_memory_mib),
+            least(:gpus, :protected_gpus))
         ON CONFLICT (tenant, region) DO UPDATE
        SET granted_cpu_millis = g.granted_cpu_millis + :cpu_millis,
            granted_memory_mib = g.granted_memory_mib + :memory_mib,
-           granted_gpus = g.granted_gpus + :gpus
+           granted_gpus = g.granted_gpus + :gpus,
+           protected_cpu_millis = g.protected_cpu_millis + :protected_cpu_millis,
+           protected_memory_mib = g.protected_memory_mib + :protected_memory_mib,
+           protected_gpus = g.protected_gpus + :protected_gpus
 """)
 
 _SUBTRACT = text("""
     UPDATE global.grants
        SET granted_cpu_millis = granted_cpu_millis - :cpu_millis,
            granted_memory_mib = granted_memory_mib - :memory_mib,
-           granted_gpus = granted_gpus - :gpus
+           granted_gpus = granted_gpus - :gpus,
+           protected_cpu_millis = least(granted_cpu_millis - :cpu_millis,
+                                greatest(0, protected_cpu_millis - :protected_cpu_millis)),
+           protected_memory_mib = least(granted_memory_mib - :memory_mib,
+                                greatest(0, protected_memory_mib - :protected_memory_mib)),
+           protected_gpus = least(granted_gpus - :gpus,
+                                greatest(0, protected_gpus - :protected_gpus))
      WHERE tenant = :tenant AND region = :region
 """)
+
+_BOOKS = text("SELECT * FROM global.grants WHERE tenant = :tenant")
 
 _HAS_LAPSED = text("""
     SELECT EXISTS (SELECT FROM global.grant_transfers
@@ -80,14 +103,22 @@ _LOWER_HARD = text("""
 
 
 class GrantTransfer(Value):
-    """Moves grant between regions; no region at one end means the tenant's ungranted rest."""
+    """Moves grant between regions; no region at one end means the tenant's ungranted rest.
+
+    What preemption never takes goes along: at least `protected`, all for which the giver would have
+    too little left, and from the ungranted rest as much as the amount can protect.
+    """
 
     id: PlainText
     tenant: TenantId
     amount: Resources
+    protected: Resources = ZERO
     from_region: RegionId | None = None
     to_region: RegionId | None = None
     actor: ActorId
+
+    def part(self, protected: Resources) -> GrantPart:
+        return GrantPart(self.tenant, self.amount, protected, self.id)
 
 
 async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
@@ -104,22 +135,23 @@ async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
             RefusalCode.TRANSFER_CONFLICT,
             f"Transfer {transfer.id} begins and ends at the same place; name two places.",
         )
-    effect = (transfer.tenant, transfer.amount, transfer.id)
-    state = await _begin(databases, transfer)
+    state, protected = await _begin(databases, transfer)
     if state in ("requested", "refused") and transfer.from_region is not None:
-        refusal = await take_grant(databases, transfer.from_region, *effect)
-        if refusal is not None:
+        is_returned = transfer.to_region is None
+        part = transfer.part(protected)
+        taken = await take_grant(databases, transfer.from_region, part, and_owed=is_returned)
+        if isinstance(taken, Refusal):
             await _refuse(databases, transfer)
-            raise RefusedError(refusal.code, refusal.sentence)
-        await _move_books(databases, transfer)
+            raise RefusedError(taken.code, taken.sentence)
+        protected = await _move_books(databases, transfer, taken)
     if state != "settled" and transfer.to_region is not None:
-        await add_grant(databases, transfer.to_region, *effect)
+        await add_grant(databases, transfer.to_region, transfer.part(protected))
         await settle_books(databases, transfer.id)
 
 
 @global_transaction(ROLE, "begin transfer {transfer.id}")
-async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> str:
-    """Writes the transfer down once; answers its state."""
+async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> tuple[str, Resources]:
+    """Writes the transfer down once; answers its state, and how much protected goes along."""
     payload = {
         "transfer": transfer.id,
         "tenant": str(transfer.tenant),
@@ -131,7 +163,10 @@ async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> str:
     quota = locked.mappings().one_or_none()
     if quota is None:
         raise unknown_tenant(transfer.tenant)
-    if (await connection.execute(_BEGIN, {**payload, "actor": transfer.actor})).rowcount:
+    written = {
+        **payload, **amount_parameters(transfer.protected, "protected_"), "actor": transfer.actor,
+    }  # fmt: skip
+    if (await connection.execute(_BEGIN, written)).rowcount:
         await audit.append(
             connection,
             audit.GLOBAL_CHAIN,
@@ -152,8 +187,21 @@ async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> str:
     if row["state"] == "requested" and transfer.from_region is None:
         # In one transaction, so that a refusal leaves no amount behind for the next send.
         _refuse_over_target(transfer, quota_of(quota))
-        return await _move(connection, transfer)
-    return row["state"]
+        protected = await _ungranted_protected(connection, transfer, quota_of(quota))
+        return await _move(connection, transfer, protected), protected
+    return row["state"], amount_of(row, "protected_")
+
+
+async def _ungranted_protected(
+    connection: AsyncConnection, transfer: GrantTransfer, quota: Quota
+) -> Resources:
+    """What of the tenant's protected part no region has, as far as the receiver can hold it."""
+    rows = (await connection.execute(_BOOKS, {"tenant": transfer.tenant})).mappings().all()
+    granted = sum((amount_of(row, "protected_") for row in rows), start=ZERO)
+    here = [row for row in rows if row["region"] == transfer.to_region]
+    bare = sum((amount_of(row, "granted_") - amount_of(row, "protected_") for row in here), ZERO)
+    asked = transfer.amount + transfer.protected
+    return quota.protected.excess_over(granted).lower_of(asked).lower_of(bare + transfer.amount)
 
 
 async def _refuse_lapsed(connection: AsyncConnection, transfer: GrantTransfer) -> None:
@@ -168,7 +216,8 @@ async def _refuse_lapsed(connection: AsyncConnection, transfer: GrantTransfer) -
 
 
 def _refuse_over_target(transfer: GrantTransfer, quota: Quota) -> None:
-    if not (quota.granted + transfer.amount).fits_in(quota.target):
+    moves = not transfer.amount.is_zero
+    if moves and not (quota.granted + transfer.amount).fits_in(quota.target):
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,
             f"The hard quota of {transfer.tenant} is {quota.target} and {quota.granted} of it is "
@@ -178,16 +227,24 @@ def _refuse_over_target(transfer: GrantTransfer, quota: Quota) -> None:
 
 
 @global_transaction(ROLE, "move the books of transfer {transfer.id}")
-async def _move_books(connection: AsyncConnection, transfer: GrantTransfer) -> None:
+async def _move_books(
+    connection: AsyncConnection, transfer: GrantTransfer, taken: Resources
+) -> Resources:
     await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})
     row = await connection.execute(_LOCK, {"transfer": transfer.id})
     if row.mappings().one()["state"] == "requested":
-        await _move(connection, transfer)
+        await _move(connection, transfer, taken)
+    return taken
 
 
-async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
+async def _move(connection: AsyncConnection, transfer: GrantTransfer, protected: Resources) -> str:
     """Lowers the giver's row and raises the receiver's, under the locks of quota and transfer."""
-    amount = {"tenant": transfer.tenant, **amount_parameters(transfer.amount)}
+    amount = {
+        "tenant": transfer.tenant,
+        **amount_parameters(transfer.amount),
+        **amount_parameters(protected, "protected_"),
+    }
+    await connection.execute(_MOVE_PROTECTED, {**amount, "transfer": transfer.id})
     if transfer.from_region is not None:
         await connection.execute(_SUBTRACT, {**amount, "region": transfer.from_region})
     if transfer.to_region is not None:
@@ -199,11 +256,10 @@ async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
 
 
 async def return_to_books(
-    connection: AsyncConnection, tenant: TenantId, region: RegionId, amount: Resources
+    connection: AsyncConnection, tenant: TenantId, region: RegionId, parameters: dict[str, int]
 ) -> None:
     """Lowers what a region was given, under the lock of the quota."""
-    values = {"tenant": tenant, "region": region, **amount_parameters(amount)}
-    await connection.execute(_SUBTRACT, values)
+    await connection.execute(_SUBTRACT, {"tenant": tenant, "region": region, **parameters})
     await connection.execute(_LOWER_HARD, {"tenant": tenant})
 
 

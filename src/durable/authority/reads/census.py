@@ -10,7 +10,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.quota.budgets import budget_of
-from durable.authority.quota.quotas import amount_of, quota_of
+from durable.authority.quota.quotas import amount_of, clipped_of, quota_of
 from durable.model.fleet.capacity import Grant, Quota, RecoveryBudget, RegionStatus
 from durable.model.ids import PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import ZERO, Resources
@@ -42,7 +42,8 @@ class TenantCensus(Value):
 
     @property
     def used(self) -> Resources:
-        return sum((grant.used for grant in self.grants), start=ZERO)
+        """Also on emergency quotas."""
+        return sum((grant.used + grant.beside for grant in self.grants), start=ZERO)
 
 
 class Census(Value):
@@ -70,7 +71,17 @@ _POOLS = text("""
 """)
 
 _BUDGETS = text("SELECT * FROM regional.recovery_budgets ORDER BY region, budget")
-_GRANTS = text("SELECT * FROM regional.grants ORDER BY tenant, region")
+_GRANTS = text("""
+    SELECT g.*, e.*
+      FROM regional.free_grants(statement_timestamp()) AS g
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(used_cpu_millis), 0)::bigint AS beside_cpu_millis,
+                  coalesce(sum(used_memory_mib), 0)::bigint AS beside_memory_mib,
+                  coalesce(sum(used_gpus), 0)::bigint AS beside_gpus
+             FROM regional.emergency_draws
+            WHERE region = g.region AND tenant = g.tenant) AS e
+     ORDER BY g.tenant, g.region
+""")
 _QUOTAS = text("SELECT * FROM global.quotas ORDER BY tenant")
 
 
@@ -111,6 +122,8 @@ async def _read_grants(connection: AsyncConnection) -> list[Grant]:
             granted=amount_of(row, "granted_"),
             used=amount_of(row, "used_"),
             protected=amount_of(row, "protected_"),
+            free=clipped_of(row, "free_"),
+            beside=amount_of(row, "beside_"),
         )
         for row in (await connection.execute(_GRANTS)).mappings()
     ]

@@ -65,6 +65,43 @@ _PAST_A_GATE = f"""
 """
 
 
+# What a commit reserved on a grant, and what left one, where the tenant had an emergency quota.
+# What runs on one that is over counts: it is the same sum that `regional.free_grants` takes.
+_BEYOND_THE_GRANT = f"""
+      WITH copies AS MATERIALIZED ({_COPIES}), drawn AS (
+           SELECT DISTINCT region, tenant FROM regional.emergency_draws), steps AS (
+           SELECT t.region, r.tenant, t.version, t.at, max(r.cpu_millis) AS cpu,
+                  max(r.memory_mib) AS memory, max(r.gpus) AS gpus
+             FROM regional.transitions AS t
+             JOIN regional.reservations AS r USING (region, token)
+             JOIN drawn USING (region, tenant)
+            WHERE t.kind = 'reservation' AND t.to_state = 'held' AND r.emergency IS NULL
+            GROUP BY t.region, r.tenant, t.version, t.at
+            UNION ALL
+           SELECT region, tenant, version, at, -cpu_millis, -memory_mib, -gpus
+             FROM regional.grant_changes JOIN drawn USING (region, tenant)
+            WHERE least(cpu_millis, memory_mib, gpus) < 0)
+    SELECT s.region, s.tenant, s.version, used.*, given.* FROM steps AS s
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(r.cpu_millis), 0) AS cpu_used,
+                  coalesce(sum(r.memory_mib), 0) AS memory_used,
+                  coalesce(sum(r.gpus), 0) AS gpus_used
+             FROM regional.reservations AS r
+            WHERE r.region = s.region AND r.tenant = s.tenant AND r.created_version <= s.version
+              AND (r.freed_version IS NULL OR r.freed_version > s.version)
+              AND NOT EXISTS (SELECT FROM copies AS c
+                               WHERE c.override = r.emergency AND {_IN_FORCE})) AS used
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(g.cpu_millis), 0) AS cpu_given,
+                  coalesce(sum(g.memory_mib), 0) AS memory_given,
+                  coalesce(sum(g.gpus), 0) AS gpus_given
+             FROM regional.grant_changes AS g
+            WHERE g.region = s.region AND g.tenant = s.tenant AND g.version <= s.version) AS given
+     WHERE (s.cpu > 0 AND cpu_used > cpu_given) OR (s.memory > 0 AND memory_used > memory_given)
+        OR (s.gpus > 0 AND gpus_used > gpus_given)
+"""
+
+
 def _only_in_force(what: str, drawn_on: str) -> str:
     """Steps of claims on an override's draw or budget at a commit that it was not in force at."""
     return f"""
@@ -79,6 +116,7 @@ OVERRIDE_INVARIANTS: dict[str, str] = {
         "s.emergency IS NOT NULL",
         "c.override = s.emergency AND c.scope ->> 'tenant' = s.tenant",
     ),
+    "S3: what runs on an emergency quota that is over counts against the grant": _BEYOND_THE_GRANT,
     "S7: what an override keeps for recovery is drawn on only while it is in force": (
         _only_in_force(
             "s.budget LIKE 'override/%' AND s.to_state = 'held'",

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from durable.authority.cache.region_read import ROOM, grant_of
+from durable.authority.cache.region_read import DRAWS, ROOM, draw_of, grant_of
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
@@ -14,10 +14,12 @@ from durable.model.states import NodeState, RegionState
 from durable.scheduling.regions.room import RegionRoom
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 
-_REGION = text(f"SELECT r.epoch, r.version, r.state, {ROOM} FROM regional.regions AS r"
-               " WHERE r.region = :region")  # fmt: skip
+_REGION = text(f"SELECT r.epoch, r.version, r.state, {ROOM}, {DRAWS} AS draws"
+               " FROM regional.regions AS r WHERE r.region = :region")  # fmt: skip
 
-_GRANTS = text("SELECT * FROM regional.grants WHERE region = :region")
+_GRANTS = text("""
+    SELECT * FROM regional.free_grants(statement_timestamp()) WHERE region = :region
+""")
 
 # Nodes of one pool are alike, and most of them are used alike. Of nodes that take no work now only
 # the shape counts: it says what could run here one day.
@@ -53,6 +55,7 @@ async def read_room(connection: AsyncConnection, region: RegionId) -> RegionRoom
     snapshot.epoch, snapshot.version = row.epoch, row.version
     snapshot.is_open = RegionState(row.state) is RegionState.OPEN
     snapshot.room = (row.room_cpu_millis, row.room_memory_mib, row.room_gpus)
+    snapshot.draws = tuple(draw_of(entry) for entry in row.draws)
     grants = await connection.execute(_GRANTS, {"region": region})
     snapshot.grants = dict(grant_of(entry) for entry in grants.mappings())
     kinds = (await connection.execute(_KINDS, {"region": region, "epoch": row.epoch})).all()

@@ -17,7 +17,7 @@ from durable.model.ids import (
     TenantId,
     ZoneId,
 )
-from durable.model.resources import Resources
+from durable.model.resources import ZERO, Resources
 from durable.model.states import NodeState, RegionState
 from durable.validation.value import Value
 
@@ -94,6 +94,10 @@ class Grant(Value):
     granted: Resources
     used: Resources
     protected: Resources
+    # What new work may take, and other regions.
+    free: Resources
+    # What runs beside it, on emergency quotas in force and over.
+    beside: Resources = ZERO
 
 
 class RecoveryBudget(Value):

@@ -134,7 +134,10 @@ class Reserve(Intent):
 
     node: NodeId
     resources: Resources
+    # What the claim keeps; others are compared with it when they want its place.
     priority: Annotated[int, Field(strict=True, ge=0, le=1000)]
+    # By a deadline or an override: its turn is earlier, and the claim is no more than it was.
+    raised_by: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
     policy_revision: PolicyRevision
     lease_ttl_seconds: Annotated[int, Field(strict=True, ge=1, le=3600)]
     requirements: Requirements = Requirements()

@@ -1,7 +1,7 @@
 """A recorded decision, made again on what it saw, under the same revision or another; pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from durable.model.ids import TenantId, WorkloadName
@@ -9,12 +9,10 @@ from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.records import Decision
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import ShadowedWorkload, ShadowReport
-from durable.model.resources import NOTHING, Amounts
+from durable.model.resources import NOTHING
 from durable.scheduling.decide import decide
 from durable.scheduling.request import PlacementRequest, Proposal
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
-
-Grants = Mapping[str, tuple[Amounts, Amounts]]
 
 _EPOCH, _FOREVER = 1, float("inf")
 
@@ -31,7 +29,6 @@ class ReplayedDecision:
 def replay(
     decision: Decision,
     nodes: Sequence[NodeFacts],
-    grants: Grants,
     policy: Policy,
     other: Policy,
     revision: int,
@@ -39,7 +36,7 @@ def replay(
     """Decides again as it was decided; if that gives the same, also under the other revision."""
     recorded = Proposal.read(decision.evidence["proposal"])
     request = PlacementRequest.read(decision.evidence["request"])
-    snapshot = rebuild(decision, recorded, nodes, grants)
+    snapshot = rebuild(decision, recorded, nodes)
     again = decide(snapshot, request, policy, decision.policy_revision)
     if again.assignments != recorded.assignments:
         # Something that has no version was in force then, such as an override.
@@ -47,10 +44,12 @@ def replay(
     return ReplayedDecision(decision, decide(snapshot, request, other, revision), recorded)
 
 
-def rebuild(
-    decision: Decision, recorded: Proposal, nodes: Sequence[NodeFacts], grants: Grants
-) -> Snapshot:
-    """The region as the decision saw it; leases and room have no version and were written down."""
+def rebuild(decision: Decision, recorded: Proposal, nodes: Sequence[NodeFacts]) -> Snapshot:
+    """The region as the decision saw it; what has no version was written down.
+
+    That is leases, room, and what was left of the grant: of an emergency quota that ends by itself,
+    and of what a lowered quota wants back, no version knows.
+    """
     evidence = recorded.evidence
     snapshot = Snapshot.empty(decision.region)
     snapshot.epoch, snapshot.version = _EPOCH, decision.cache_version
@@ -58,7 +57,8 @@ def rebuild(
     snapshot.age_seconds = evidence.cache_age_seconds
     snapshot.is_open = all(one.code != PendingCode.REGION_FENCED for one in evidence.rejections)
     snapshot.room = evidence.room_before or NOTHING
-    snapshot.grants = dict(grants)
+    if evidence.grant_before is not None:
+        snapshot.grants = {decision.tenant: (evidence.grant_before, NOTHING)}
     stale = set(evidence.stale_nodes)
     snapshot.put(
         one if one.node in stale else replace(one, lease_epoch=_EPOCH, lease_expires_at=_FOREVER)

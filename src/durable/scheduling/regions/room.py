@@ -75,6 +75,11 @@ class RegionRoom:
         used = plus(used, self.promised.get(tenant, NOTHING))
         return at_least_nothing(minus(granted, used))
 
+    def drawable(self, tenant: TenantId, each: Amounts) -> int:
+        """For how many replicas there is room on emergency quotas."""
+        own = [draw for draw in self.snapshot.draws if draw.tenant == tenant]
+        return sum(how_often(minus(draw.amount, draw.used), each) for draw in own)
+
     def promise(self, tenant: TenantId, resources: Resources, replicas: int) -> "RegionRoom":
         """The same with so many more replicas on their way."""
         before = self.promised.get(tenant, NOTHING)
@@ -112,9 +117,10 @@ def _offer(
     """What the region could take, when it can be brought up to so much grant."""
     working = WorkingSet(room.snapshot, request_for_one(room.region, tenant, name, spec))
     eligible = np.flatnonzero(eligible_nodes(working))
-    obtainable = how_often(grant, working.requested)
-    standing = _standing(room, tenant, bool(len(eligible)), obtainable)
-    granted = how_often(room.unused_grant(tenant), working.requested)
+    drawn = room.drawable(tenant, working.requested)
+    obtainable = how_often(grant, working.requested) + drawn
+    standing = _standing(room, tenant, bool(len(eligible)), obtainable, drawn)
+    granted = how_often(room.unused_grant(tenant), working.requested) + drawn
     if standing is not RegionStanding.READY:
         return RegionOffer(room.region, standing, granted=granted)
     room_left = how_often(minus(room.snapshot.room, room.all_promised), working.requested)
@@ -124,13 +130,13 @@ def _offer(
 
 
 def _standing(
-    room: RegionRoom, tenant: TenantId, has_node: bool, obtainable: int
+    room: RegionRoom, tenant: TenantId, has_node: bool, obtainable: int, drawn: int
 ) -> RegionStanding:
     if not room.is_reachable:
         return RegionStanding.UNREACHABLE
     if not room.snapshot.is_open:
         return RegionStanding.FENCED
-    if tenant not in room.snapshot.grants:
+    if tenant not in room.snapshot.grants and not drawn:
         return RegionStanding.NO_GRANT
     if not has_node:
         return RegionStanding.NO_LIVE_NODE

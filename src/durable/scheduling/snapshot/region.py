@@ -85,12 +85,13 @@ class Snapshot:
         self.is_open = True
         self.now = 0.0
         self.age_seconds = 0.0
-        # By tenant: what it was granted here, and what it uses of that.
+        # By tenant: what of its grant here is for work, and what runs on it.
         self.grants: dict[str, tuple[Amounts, Amounts]] = {}
         # What ordinary work may still take beside what is kept for recovery.
         self.room: Amounts = NOTHING
         # Those that nobody has ended; see `work_overrides` for those that are in force.
         self.overrides: tuple[RegionalOverride, ...] = ()
+        # Those that were in force when the region was read.
         self.draws: tuple[EmergencyDraw, ...] = ()
         self.columns = Columns.of(0)
         self.zones = InternTable[str]()

@@ -81,11 +81,19 @@ CREATE TABLE global.grants (
     held_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     held_memory_mib BIGINT DEFAULT 0 NOT NULL,
     held_gpus BIGINT DEFAULT 0 NOT NULL,
+    -- What of it preemption never takes; the rest of the tenant's protected part is not granted.
+    protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    protected_gpus BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT grants_key PRIMARY KEY (tenant, region),
     CONSTRAINT grants_held_within_granted
         CHECK (held_cpu_millis >= 0 AND held_memory_mib >= 0 AND held_gpus >= 0
                AND held_cpu_millis <= granted_cpu_millis AND held_memory_mib <= granted_memory_mib
                AND held_gpus <= granted_gpus),
+    CONSTRAINT grants_protected_within_granted
+        CHECK (protected_cpu_millis >= 0 AND protected_memory_mib >= 0 AND protected_gpus >= 0
+               AND protected_cpu_millis <= granted_cpu_millis
+               AND protected_memory_mib <= granted_memory_mib AND protected_gpus <= granted_gpus),
     CONSTRAINT grants_tenant_reference FOREIGN KEY (tenant) REFERENCES global.quotas (tenant)
 );
 
@@ -97,6 +105,10 @@ CREATE TABLE global.grant_transfers (
     cpu_millis BIGINT DEFAULT 0 NOT NULL,
     memory_mib BIGINT DEFAULT 0 NOT NULL,
     gpus BIGINT DEFAULT 0 NOT NULL,
+    -- How much that preemption never takes goes along: at least, until the books have moved.
+    protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    protected_gpus BIGINT DEFAULT 0 NOT NULL,
     state TEXT NOT NULL,
     actor TEXT NOT NULL,
     requested_at TIMESTAMP WITH TIME ZONE NOT NULL,

@@ -1,5 +1,46 @@
 -- Quota is escrow: a region holds no grant that the global side did not give.
 
+-- What runs on emergency draws that are over, tenant by tenant: it goes on, as if it ran on the grant.
+CREATE FUNCTION regional.overdrawn(at_time timestamptz)
+RETURNS TABLE (region text, tenant text, cpu_millis bigint, memory_mib bigint, gpus bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT e.region, e.tenant, sum(e.used_cpu_millis)::bigint, sum(e.used_memory_mib)::bigint,
+           sum(e.used_gpus)::bigint
+      FROM regional.emergency_draws AS e
+     WHERE e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0
+       AND (e.has_ended OR e.expires_at <= at_time)
+     GROUP BY e.region, e.tenant
+$$;
+
+-- The one definition of what is left of a grant. `rest` is neither in use nor overdrawn, and may go
+-- back to the ungranted quota. `free` is what of that no lowered quota wants back: for new
+-- reservations, and for other regions. Both are negative while more runs than was granted.
+CREATE FUNCTION regional.free_grants(at_time timestamptz)
+RETURNS TABLE (
+    region text, tenant text, granted_cpu_millis bigint, granted_memory_mib bigint,
+    granted_gpus bigint, used_cpu_millis bigint, used_memory_mib bigint, used_gpus bigint,
+    owed_cpu_millis bigint, owed_memory_mib bigint, owed_gpus bigint, protected_cpu_millis bigint,
+    protected_memory_mib bigint, protected_gpus bigint, overdrawn_cpu_millis bigint,
+    overdrawn_memory_mib bigint, overdrawn_gpus bigint, rest_cpu_millis bigint,
+    rest_memory_mib bigint, rest_gpus bigint, free_cpu_millis bigint, free_memory_mib bigint,
+    free_gpus bigint
+) LANGUAGE sql STABLE AS $$
+    SELECT g.region, g.tenant, g.granted_cpu_millis, g.granted_memory_mib, g.granted_gpus,
+           g.used_cpu_millis, g.used_memory_mib, g.used_gpus, g.owed_cpu_millis,
+           g.owed_memory_mib, g.owed_gpus, g.protected_cpu_millis, g.protected_memory_mib,
+           g.protected_gpus, coalesce(o.cpu_millis, 0), coalesce(o.memory_mib, 0),
+           coalesce(o.gpus, 0),
+           g.granted_cpu_millis - g.used_cpu_millis - coalesce(o.cpu_millis, 0),
+           g.granted_memory_mib - g.used_memory_mib - coalesce(o.memory_mib, 0),
+           g.granted_gpus - g.used_gpus - coalesce(o.gpus, 0),
+           g.granted_cpu_millis - g.used_cpu_millis - coalesce(o.cpu_millis, 0)
+               - g.owed_cpu_millis,
+           g.granted_memory_mib - g.used_memory_mib - coalesce(o.memory_mib, 0)
+               - g.owed_memory_mib,
+           g.granted_gpus - g.used_gpus - coalesce(o.gpus, 0) - g.owed_gpus
+      FROM regional.grants AS g LEFT JOIN regional.overdrawn(at_time) AS o USING (region, tenant)
+$$;
+
 CREATE FUNCTION global.account_grants() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -180,6 +180,10 @@ CREATE TABLE regional.grant_changes (
     cpu_millis BIGINT DEFAULT 0 NOT NULL,
     memory_mib BIGINT DEFAULT 0 NOT NULL,
     gpus BIGINT DEFAULT 0 NOT NULL,
+    -- How much of that preemption never takes.
+    protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    protected_gpus BIGINT DEFAULT 0 NOT NULL,
     version BIGINT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT grant_changes_key PRIMARY KEY (region, transfer)
