@@ -12,6 +12,8 @@ from durable.authority.reads.placements import SLOTS_PER_PAGE, in_short
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import Crash, ObservedSlot, RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
+from durable.model.recovery.detection import RecoveryPolicy
+from durable.model.recovery.recoveries import WorkloadMove
 from durable.model.states import BindingState, RequestState, ReservationState
 from durable.model.work.phases import SlotPhase
 from durable.model.work.share import (
@@ -22,6 +24,7 @@ from durable.model.work.share import (
     SlotFailures,
 )
 from durable.model.work.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
+from durable.planners.recovery.moves import most_telling
 from durable.signals.status import MessageRecord
 from durable.temporal.connection import data_converter
 from durable.workflows.inbox import (
@@ -134,6 +137,21 @@ async def test_the_memory_of_the_largest_workload_fits() -> None:
         messages=fullest_log(),
     )
     assert await size(WorkloadStart(KEY.tenant, KEY.workload, state)) < HALF
+
+
+async def test_what_a_recovery_says_each_second_is_small_however_many_slots_it_moves() -> None:
+    move = WorkloadMove(
+        tenant=KEY.tenant,
+        workload=KEY.workload,
+        priority=1_000,
+        replicas=MAX_REPLICAS,
+        slots=tuple(range(MAX_REPLICAS)),
+        tried_at=NOW,
+        waits="\N{PILE OF POO}" * 500,
+    )
+    shown = most_telling([move] * 1_000, RecoveryPolicy())
+    assert (shown[0].slot_count, shown[0].lost_count) == (MAX_REPLICAS, MAX_REPLICAS)
+    assert await size(*shown) < HALF / 4
 
 
 async def test_a_page_of_what_is_recalled_fits() -> None:

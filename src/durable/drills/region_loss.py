@@ -18,11 +18,11 @@ from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.recovery.recoveries import (
+    MoveProgress,
     Recovery,
     RecoveryKey,
     RecoveryPhase,
     RecoveryProgress,
-    WorkloadMove,
 )
 from durable.model.states import RegionState
 from durable.planners.recovery.objective import is_critical, needed_replicas
@@ -179,11 +179,11 @@ def _is_moved(now: RecoveryProgress) -> bool:
     return now.recovery.phase is RecoveryPhase.HOLDING and is_back and is_rest_accounted_for
 
 
-def _objective(move: WorkloadMove, recovery: Recovery, policy: RecoveryPolicy) -> Expectation:
-    needed = needed_replicas(len(move.lost), policy)
+def _objective(move: MoveProgress, recovery: Recovery, policy: RecoveryPolicy) -> Expectation:
+    needed = needed_replicas(move.lost_count, policy)
     seconds = move.seconds_to_recover(recovery.lost_at)
     return Expectation(
-        what=f"{move.tenant}/{move.workload} has {needed} of {len(move.lost)} lost replicas "
+        what=f"{move.tenant}/{move.workload} has {needed} of {move.lost_count} lost replicas "
         f"serving elsewhere within {policy.objective_seconds:.0f} s of the loss",
         met=seconds is not None and seconds <= policy.objective_seconds,
         seen="not yet" if seconds is None else f"after {seconds:.1f} s",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from durable.model.recovery.recoveries import RecoveryPhase, RecoveryProgress, WorkloadMove
+from durable.model.recovery.recoveries import MoveProgress, RecoveryPhase, RecoveryProgress
 from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
@@ -74,8 +74,8 @@ def _sections(progress: RecoveryProgress) -> tuple[Section, ...]:
     )
 
 
-def _move(move: WorkloadMove, lost_at: datetime) -> str:
-    moved = "not moved" if move.moved_at is None else f"{counted(len(move.slots), 'replica')} moved"
+def _move(move: MoveProgress, lost_at: datetime) -> str:
+    moved = "not moved" if move.moved_at is None else f"{counted(move.slot_count, 'replica')} moved"
     seconds = move.seconds_to_recover(lost_at)
     took = "" if seconds is None else f", recovered after {seconds:.1f} s"
     whole = ", has served as a whole" if move.whole_at is not None else ""
@@ -85,13 +85,13 @@ def _move(move: WorkloadMove, lost_at: datetime) -> str:
     return f"{move.tenant}/{move.workload}: {moved}{took}{whole}{now}{why}"
 
 
-def _cells(move: WorkloadMove, lost_at: datetime) -> Sequence[str]:
+def _cells(move: MoveProgress, lost_at: datetime) -> Sequence[str]:
     seconds = move.seconds_to_recover(lost_at)
     return (
         f"{move.tenant}/{move.workload}",
         str(move.priority),
         str(move.replicas),
-        "no" if move.moved_at is None else str(len(move.slots)),
+        "no" if move.moved_at is None else str(move.slot_count),
         "given back" if move.returned_at is not None else str(move.serving),
         "" if seconds is None else f"{seconds:.1f} s",
         "yes" if move.whole_at is not None else "no",

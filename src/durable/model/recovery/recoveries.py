@@ -128,16 +128,15 @@ class Recovery(Value):
         return self.phase in ENDED
 
 
-class WorkloadMove(Value):
-    """What a recovery moves of one workload, and how far that has come."""
+class MoveState(Value):
+    """How far a recovery has come with one workload."""
 
     tenant: TenantId
     workload: WorkloadName
     kind: WorkloadKind = WorkloadKind.SERVICE
     priority: Annotated[int, Field(ge=0)]
-    # How many replicas it is to have in all, and which of them the region had.
+    # How many replicas it is to have in all.
     replicas: Annotated[int, Field(ge=0)]
-    slots: tuple[Slot, ...]
     # When a place was last looked for.
     tried_at: AwareDatetime | None = None
     moved_at: AwareDatetime | None = None
@@ -153,23 +152,43 @@ class WorkloadMove(Value):
     waits: str = ""
 
     @property
-    def lost(self) -> tuple[Slot, ...]:
-        """The replicas that have to come back: no surge, and nothing that was scaled away."""
-        return tuple(slot for slot in self.slots if slot < self.replicas)
-
-    @property
     def name(self) -> tuple[TenantId, WorkloadName]:
         return (self.tenant, self.workload)
-
-    @classmethod
-    def key_of(cls, move: Self) -> tuple[str, str]:
-        return (str(move.tenant), str(move.workload))
 
     def seconds_to_recover(self, lost_at: datetime) -> float | None:
         """From the loss until enough of it served; None if that was not reached yet."""
         if self.recovered_at is None:
             return None
         return max(0.0, (self.recovered_at - lost_at).total_seconds())
+
+
+class MoveProgress(MoveState):
+    """As it is shown: a recovery says this of many workloads each second."""
+
+    # How many replicas the region had, and how many of them have to come back.
+    slot_count: Annotated[int, Field(ge=0)]
+    lost_count: Annotated[int, Field(ge=0)]
+
+
+class WorkloadMove(MoveState):
+    """What a recovery moves of one workload."""
+
+    # Which replicas the region had.
+    slots: tuple[Slot, ...]
+
+    @property
+    def lost(self) -> tuple[Slot, ...]:
+        """The replicas that have to come back: no surge, and nothing that was scaled away."""
+        return tuple(slot for slot in self.slots if slot < self.replicas)
+
+    @classmethod
+    def key_of(cls, move: Self) -> tuple[str, str]:
+        return (str(move.tenant), str(move.workload))
+
+    def progress(self) -> MoveProgress:
+        """The same in numbers."""
+        shared = {name: getattr(self, name) for name in MoveState.model_fields}
+        return MoveProgress(**shared, slot_count=len(self.slots), lost_count=len(self.lost))
 
 
 class RecoveryReport(Value):
@@ -208,7 +227,7 @@ class RecoveryProgress(Value):
     recovery: Recovery
     report: RecoveryReport
     # The critical ones first, and of the others those that wait.
-    moves: Annotated[tuple[WorkloadMove, ...], Field(max_length=MOVES_SHOWN)] = ()
+    moves: Annotated[tuple[MoveProgress, ...], Field(max_length=MOVES_SHOWN)] = ()
     waits_for: str = ""
     # When it is worth looking again.
     look_at: AwareDatetime | None = None

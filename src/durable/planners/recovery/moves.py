@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from durable.model.recovery.detection import RecoveryPolicy
-from durable.model.recovery.recoveries import MOVES_SHOWN, Recovery, RecoveryReport, WorkloadMove
+from durable.model.recovery.recoveries import (
+    MOVES_SHOWN,
+    MoveProgress,
+    Recovery,
+    RecoveryReport,
+    WorkloadMove,
+)
 from durable.model.work.workload import WorkloadKind
 from durable.planners.recovery.objective import is_critical, recovered_at
 
@@ -190,10 +196,10 @@ def report_on(
     )
 
 
-def most_telling(moves: Iterable[WorkloadMove], policy: RecoveryPolicy) -> list[WorkloadMove]:
+def most_telling(moves: Iterable[WorkloadMove], policy: RecoveryPolicy) -> list[MoveProgress]:
     """The few moves that a page shows: critical ones first, and those that wait."""
     ordered = sorted(
         moves,
         key=lambda one: (rank(one.priority, policy), not one.waits, -one.priority, one.name),
     )
-    return ordered[:MOVES_SHOWN]
+    return [move.progress() for move in ordered[:MOVES_SHOWN]]
