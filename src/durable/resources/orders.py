@@ -73,7 +73,7 @@ async def read_drain_rows(sources: Sources, filters: Filters) -> Rows[DrainRow]:
     databases = sources.databases
 
     async def read_region(region: RegionId) -> list[DrainRow]:
-        drains = await read_drains(databases, region, ended=filters.limit if filters.ended else 0)
+        drains = await read_drains(databases, region, ended=filters.enough if filters.ended else 0)
         return [drain_row(one, await read_progress(databases, region, one)) for one in drains]
 
     answers = await ask_regions(await sources.select_regions(filters.region), read_region)
@@ -112,7 +112,7 @@ async def read_override_rows(sources: Sources, filters: Filters) -> Rows[Overrid
         await sources.select_regions(), lambda region: read_effects(databases, region)
     )
     used = drawn_on(answers.by_region.values())
-    ended = filters.limit if filters.ended else 0
+    ended = filters.enough if filters.ended else 0
     overrides = await read_overrides(databases, ended=ended, also=used)
     now = await read_time(databases)
     rows = [override_row(one, answers.by_region, now) for one in overrides]
@@ -185,7 +185,7 @@ def _in_region(override: Override, region: RegionId, effect: RegionalEffect) -> 
 
 
 async def read_recoveries(sources: Sources, filters: Filters) -> Rows[Recovery]:
-    found = await list_recoveries(sources.databases, ended=filters.ended, most=filters.limit)
+    found = await list_recoveries(sources.databases, ended=filters.ended, most=filters.enough)
     return Rows(found)
 
 
@@ -246,7 +246,7 @@ async def read_policies(sources: Sources, filters: Filters) -> Rows[PolicyRow]:
             published_by=listed.published_by,
             published_at=listed.published_at,
         )
-        for listed in await list_rollouts(databases)
+        for listed in await list_rollouts(databases, filters.enough)
     ]
     return Rows(rows, answers.unreachable)
 

@@ -76,6 +76,11 @@ class Filters(Value):
     limit: int = LIMIT
 
     @property
+    def enough(self) -> int:
+        """How much to read of what grows for ever: one more says that there are more."""
+        return self.limit + 1
+
+    @property
     def scope(self) -> str:
         """In words, such as ` of risk in us-east`."""
         tenant = "" if self.tenant is None else f" of {self.tenant}"
@@ -91,7 +96,7 @@ class Rows(Generic[R]):
     unreachable: UnreachableRegions = field(default_factory=dict[RegionId, str])
     # How many have ended and are left out.
     ended: int = 0
-    # How many there are, of which a limit may have left some out.
+    # How many were read, of which the limit may have left some out.
     total: int = 0
 
     def __iter__(self) -> Iterator[R]:

@@ -14,7 +14,7 @@ from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.shares import ShareKey, ShareStatus, read_shares
 from durable.authority.reads.wanted import read_wanted
 from durable.authority.workloads.generations import list_generations
-from durable.authority.workloads.rows import list_workloads
+from durable.authority.workloads.rows import count_ended, list_workloads
 from durable.explain.explain import require_workload
 from durable.model.ids import RegionId, TenantId
 from durable.model.placement.claims import ObservedSlot
@@ -65,8 +65,7 @@ class WorkloadRow(Value):
 async def read_workloads(sources: Sources, filters: Filters) -> Rows[WorkloadRow]:
     databases, tenant = sources.databases, filters.tenant
     live = await list_workloads(databases, tenant)
-    # Read separately, so that no number of ended workloads can push out a live one.
-    ended = await list_workloads(databases, tenant, deleted=True)
+    ended = await count_ended(databases, tenant)
     if not live and not ended:
         await _refuse_unknown(databases, tenant)
     # A job's completed replicas count even in a region whose share has ended.
@@ -76,6 +75,9 @@ async def read_workloads(sources: Sources, filters: Filters) -> Rows[WorkloadRow
         lambda region: read_shares(databases, region, tenant, also=jobs),
     )
     shares = [share for found in answers.by_region.values() for share in found]
+    shown = live
+    if filters.ended:
+        shown = [*live, *await list_workloads(databases, tenant, deleted=True)]
     wanted = await read_wanted(databases, tenant)
     misplaced = {(one.tenant, one.workload): one.misplaced for one in wanted}
     trouble = await sources.workflows(tenant)
@@ -86,9 +88,9 @@ async def read_workloads(sources: Sources, filters: Filters) -> Rows[WorkloadRow
             misplaced=misplaced.get((one.tenant, one.workload), 0),
             problem=_workload_problem(one, trouble),
         )
-        for one in ([*live, *ended] if filters.ended else live)
+        for one in shown
     ]
-    return Rows(rows, answers.unreachable, 0 if filters.ended else len(ended))
+    return Rows(rows, answers.unreachable, 0 if filters.ended else ended)
 
 
 async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:

@@ -27,7 +27,6 @@ from durable.validation.value import Value
 # configuration says (`system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute`).
 REPORTED_PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
 PAGE_SIZE = 1_000
-MAX_LISTED = 100_000
 DESCRIBED_AT_ONCE = 10
 RPC_TIMEOUT = timedelta(seconds=5)
 # A poll lasts a minute at most; a worker whose last poll began longer ago hangs.
@@ -50,9 +49,7 @@ async def list_running(client: Client, tenant: TenantId | None = None) -> Runnin
     ids: set[str] = set()
     failing: dict[str, str] = {}
     try:
-        async for one in client.list_workflows(
-            query, page_size=PAGE_SIZE, limit=MAX_LISTED, rpc_timeout=RPC_TIMEOUT
-        ):
+        async for one in client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=RPC_TIMEOUT):
             if why_not_ours(one) is None:
                 ids.add(one.id)
             if problems := one.typed_search_attributes.get(REPORTED_PROBLEMS):

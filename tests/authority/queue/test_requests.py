@@ -7,11 +7,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from durable.authority.db import pages
 from durable.authority.db.errors import BrokenConstraintError
+from durable.authority.queue import requests
 from durable.authority.queue.requests import (
     RequestQueue,
     read_queue,
     read_request,
+    read_waiting,
     write_requests,
 )
 from durable.model.ids import WorkloadName
@@ -155,6 +158,28 @@ async def test_the_queue_is_ordered_by_priority_then_by_arrival(ready_world: Wor
     assert [one.position for one in queue] == [1, 2, 3, 4]
     ages = {str(one.workload): one.age_seconds for one in queue}
     assert ages["early"] - ages["late"] == pytest.approx(10, abs=1)
+
+
+async def test_no_queue_ends_before_its_last_page(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stands behind many of another is found, in the same order as on one page."""
+    databases = ready_world.databases
+    rows = [
+        request(workload=WorkloadName(f"w{number}"), priority=100, enqueued_at=seconds(number % 4))
+        for number in range(7)
+    ]
+    await write_requests(databases, EAST, rows)
+    queue, woken = await read_queue(databases, EAST), await read_waiting(databases, EAST)
+    for module in (requests, pages):
+        monkeypatch.setattr(module, "ROWS_PER_PAGE", 2)
+    paged = await read_queue(databases, EAST)
+    assert [(one.workload, one.position) for one in paged] == [
+        (one.workload, one.position) for one in queue
+    ]
+    assert len(paged) == 7
+    assert await read_waiting(databases, EAST) == woken
+    assert [one.enqueued_at for one in woken] == sorted(one.enqueued_at for one in rows)
 
 
 async def test_many_requests_share_a_transaction_and_the_last_of_one_counts(

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import write_requests
 from durable.authority.quota.quotas import read_quota, set_quota
-from durable.authority.quota.rebalancing import read_owing
+from durable.authority.quota.rebalancing import read_needs, read_owing
 from durable.authority.quota.transfers import transfer_grant
 from durable.controllers import quota as quota_controller
 from durable.controllers.quota import RETRY_FIRST_SECONDS, QuotaController
@@ -19,7 +19,7 @@ from durable.model.work.workload import WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.queue.test_requests import request
 from tests.authority.quota.test_grants import billing, cpu, moving, split, use
-from tests.authority.world import BILLING, EAST, TEST, WEST, World
+from tests.authority.world import BILLING, EAST, RISK, TEST, WEST, World
 from tests.model.pending import pending
 
 SPEC = WorkloadSpec(replicas=3, resources=cpu(1))
@@ -87,6 +87,37 @@ async def test_a_tenant_with_nothing_to_give_is_tried_less_and_less_often(
         await controller.once(now)
     assert asked == [0, RETRY_FIRST_SECONDS, 3 * RETRY_FIRST_SECONDS, 7 * RETRY_FIRST_SECONDS]
     assert await split(databases) == (0, 0, 2)
+
+
+async def test_who_waits_behind_a_thousand_of_another_tenant_gets_grant(neighbours: World) -> None:
+    databases = await billing(neighbours, hard=10)
+    await fill_queue(neighbours, 1_001)
+    await wait_in(neighbours, WEST, 3)
+    needs = await read_needs(databases, WEST)
+    assert needs[BILLING] == cpu(3)
+    assert needs[RISK].cpu_millis == 1_001 * 200_000 - (100_000)
+    await QuotaController(databases).once(0)
+    assert await split(databases) == (7, 0, 3)
+
+
+async def fill_queue(world: World, count: int) -> None:
+    """So many requests of risk, all before anybody else's."""
+    spec = WorkloadSpec(replicas=1, resources=Resources.of(200_000, 1))
+    first = request(
+        region=WEST, workload=WorkloadName("first"), spec=spec, waiting=1, priority=900,
+        pending=pending(PendingCode.GRANT, "It waits."),
+    )  # fmt: skip
+    await write_requests(world.databases, WEST, [first])
+    more = text("""
+        INSERT INTO regional.requests
+               (region, tenant, workload, generation, slots, priority, state, pending_code,
+                pending_parameters, enqueued_at, deadline, spec, waiting)
+        SELECT region, tenant, 'more-' || number, generation, slots, priority, state, pending_code,
+               pending_parameters, enqueued_at, deadline, spec, waiting
+          FROM regional.requests, generate_series(2, :count) AS number
+    """)
+    async with world.databases.at_region(WEST, "durable_placement").begin() as connection:
+        await connection.execute(more, {"count": count})
 
 
 async def test_a_region_that_cannot_be_reached_keeps_nobody_else(two_regions: World) -> None:

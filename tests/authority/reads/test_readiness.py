@@ -4,13 +4,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from durable.authority.db import pages
+from durable.authority.quota.quotas import set_quota
+from durable.authority.reads import wanted
 from durable.authority.reads.readiness import OVERDUE_AFTER_SECONDS, RegionReadiness, read_readiness
 from durable.authority.reads.wanted import read_last_changes, read_wanted
+from durable.authority.workloads import rows
+from durable.authority.workloads.rows import count_ended, list_workloads
 from durable.model.ids import TenantId
+from durable.model.resources import Resources
 from durable.model.work.workload import WorkloadManifest
 from tests.authority.world import (
     API,
+    BILLING,
     EAST,
     RISK,
     TEST,
@@ -86,3 +94,41 @@ async def test_the_last_change_is_by_the_databases_own_clock(world: World) -> No
     changes = await read_last_changes(world.databases, [(str(RISK), str(API)), ("risk", "none")])
     assert 0 <= changes.seconds_since("risk", "api") < timedelta(hours=1).total_seconds()
     assert changes.seconds_since("risk", "none") == float("inf")
+
+
+async def test_no_list_of_workloads_ends_before_its_last_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live ones, what is wanted, and tombstones: in pages of two, of tenants whose names meet."""
+    for module in (rows, wanted, pages):
+        monkeypatch.setattr(module, "ROWS_PER_PAGE", 2)
+    names = [("billing", "a"), ("billing", "b"), *(("risk", name) for name in "abcd")]
+    await set_quota(world.databases, BILLING, hard=Resources.of(1000), actor=TEST)
+    await fill(world, names)
+    assert [key_of(one) for one in await list_workloads(world.databases)] == names
+    assert [key_of(one) for one in await read_wanted(world.databases)] == names
+    assert [key_of(one) for one in await list_workloads(world.databases, RISK)] == names[2:]
+    async with world.databases.at_global("durable_workload").begin() as connection:
+        await connection.execute(text("UPDATE global.workloads SET deleted_at = clock_timestamp()"))
+    assert await list_workloads(world.databases) == []
+    ended = await list_workloads(world.databases, deleted=True)
+    assert [key_of(one) for one in ended] == names
+    assert await count_ended(world.databases) == 6
+    assert await count_ended(world.databases, BILLING) == 2
+
+
+async def fill(world: World, names: list[tuple[str, str]]) -> None:
+    spec = MANIFEST.spec.model_dump_json()
+    async with world.databases.at_global("durable_workload").begin() as connection:
+        for tenant, name in names:
+            await connection.execute(
+                text("""
+                    INSERT INTO global.workloads (tenant, workload, generation, spec)
+                    VALUES (:tenant, :name, 1, CAST(:spec AS jsonb))
+                """),
+                {"tenant": tenant, "name": name, "spec": spec},
+            )
+
+
+def key_of(one: Any) -> tuple[str, str]:
+    return (str(one.tenant), str(one.workload))

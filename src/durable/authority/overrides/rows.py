@@ -37,8 +37,6 @@ _AMONG = text(f"""
      WHERE override = ANY(:overrides) AND ended_at IS NOT NULL ORDER BY override
 """)
 
-MAX_SHOWN = 1_000
-
 
 @global_transaction("durable_reader", "read override {override}")
 async def read_override(connection: AsyncConnection, override: OverrideId) -> Override | None:
@@ -54,7 +52,7 @@ async def read_overrides(
     rows = list((await connection.execute(_LIVE)).mappings())
     rows += (await connection.execute(_AMONG, {"overrides": list(also)})).mappings()
     if ended:
-        latest = (await connection.execute(_LATEST, {"most": min(ended, MAX_SHOWN)})).mappings()
+        latest = (await connection.execute(_LATEST, {"most": ended})).mappings()
         rows += [row for row in latest if row["override"] not in also]
     return [override_of(row) for row in rows]
 

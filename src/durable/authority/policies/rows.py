@@ -63,9 +63,9 @@ async def find_rollout(connection: AsyncConnection, revision: PolicyRevision) ->
 
 
 @global_transaction("durable_reader", "list the policies")
-async def list_rollouts(connection: AsyncConnection) -> list[ListedPolicy]:
+async def list_rollouts(connection: AsyncConnection, most: int = LISTED) -> list[ListedPolicy]:
     """The newest revisions, the newest first."""
-    rows = (await connection.execute(_LIST, {"most": LISTED})).mappings()
+    rows = (await connection.execute(_LIST, {"most": most})).mappings()
     return [
         ListedPolicy(
             rollout=rollout_of(row),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence, Set
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
@@ -10,6 +11,7 @@ from durable.authority.db.batching import Batcher
 from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.fair_queue import Turn, in_turns
+from durable.authority.db.pages import ROWS_PER_PAGE, read_pages
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
@@ -23,7 +25,6 @@ from durable.scheduling.queue.relief import QueuedWork
 
 ROLE = "durable_placement"
 MAX_REQUESTS_PER_CALL = 500
-MAX_QUEUED = 10_000
 
 # In one order, so that two batches with the same rows wait for each other and never deadlock.
 # What did not change is not written: the change feed would read it again for nothing. A row that
@@ -118,17 +119,20 @@ _RAISED = f"""least(greatest(r.priority, {MAX_PRIORITY}), r.priority + coalesce(
               AND coalesce(o.scope ->> 'workload', r.workload) = r.workload), 0))"""
 
 _QUEUE = text(f"""
+    SELECT * FROM (
     SELECT r.*, row_number() OVER (ORDER BY turn.priority DESC, enqueued_at, tenant, workload,
                                             generation) AS position,
            extract(epoch FROM clock_timestamp() - enqueued_at)::float8 AS age_seconds
       FROM regional.requests AS r CROSS JOIN LATERAL (SELECT {_RAISED} AS priority) AS turn
-     WHERE region = :region AND state IN ('pending', 'timed_out')
-     ORDER BY position LIMIT :most
+     WHERE region = :region AND state IN ('pending', 'timed_out')) AS queue
+     WHERE (tenant, workload, generation) > (:after_tenant, :after_workload, :after_generation)
+     ORDER BY tenant, workload, generation LIMIT :most
 """)
 
 # Only what decides whom to wake: a queue may be thousands long, and is read whenever room appears.
 _WAITING = text(f"""
-    SELECT tenant, workload, generation, turn.priority, waiting, decided_version, pending_code,
+    SELECT tenant, workload, generation, turn.priority, enqueued_at, waiting, decided_version,
+           pending_code,
            pending_parameters -> 'because' ->> 'code' AS because,
            CASE WHEN pending_code = 'gang'
                 THEN (pending_parameters ->> 'size')::integer
@@ -140,7 +144,8 @@ _WAITING = text(f"""
            (spec -> 'resources' ->> 'gpus')::bigint AS gpus
       FROM regional.requests AS r CROSS JOIN LATERAL (SELECT {_RAISED} AS priority) AS turn
      WHERE region = :region AND state IN ('pending', 'timed_out')
-     ORDER BY turn.priority DESC, enqueued_at LIMIT :most
+       AND (tenant, workload, generation) > (:after_tenant, :after_workload, :after_generation)
+     ORDER BY tenant, workload, generation LIMIT :most
 """)
 
 _PLAIN = (
@@ -149,6 +154,7 @@ _PLAIN = (
     "given_up", "held_back", "failures", "at_once", "decided_version",
 )  # fmt: skip
 _RowKey = tuple[str, str, int]
+_BEFORE_ALL: _RowKey = ("", "", 0)
 
 
 class WaitingRequest(NamedTuple):
@@ -158,6 +164,7 @@ class WaitingRequest(NamedTuple):
     workload: WorkloadName
     generation: Generation
     priority: int
+    enqueued_at: datetime
     waits: QueuedWork
 
 
@@ -235,10 +242,21 @@ async def read_request(
     return None if row is None else SchedulingRequest.read(_fields(row))
 
 
-@regional_transaction("durable_reader", "read the queue of {region}")
-async def read_queue(connection: AsyncConnection, region: RegionId) -> list[QueuedRequest]:
+async def read_queue(databases: Databases, region: RegionId) -> list[QueuedRequest]:
     """Which requests wait for a node, in the order in which they are served."""
-    rows = await connection.execute(_QUEUE, {"region": region, "most": MAX_QUEUED})
+    rows = await read_pages(
+        lambda after: _read_queue(databases, region, after),
+        _BEFORE_ALL,
+        lambda one: (str(one.tenant), str(one.workload), one.generation),
+    )
+    return sorted(rows, key=lambda one: one.position)
+
+
+@regional_transaction("durable_reader", "read the queue of {region}")
+async def _read_queue(
+    connection: AsyncConnection, region: RegionId, after: _RowKey
+) -> list[QueuedRequest]:
+    rows = await connection.execute(_QUEUE, _page(region, after))
     return [
         QueuedRequest.read(
             {**_fields(row), "position": row["position"], "age_seconds": row["age_seconds"]}
@@ -247,11 +265,28 @@ async def read_queue(connection: AsyncConnection, region: RegionId) -> list[Queu
     ]
 
 
-@regional_transaction("durable_reader", "read who waits in {region}")
-async def read_waiting(connection: AsyncConnection, region: RegionId) -> list[WaitingRequest]:
+async def read_waiting(databases: Databases, region: RegionId) -> list[WaitingRequest]:
     """What waits, in the order in which it is woken: tenants take turns."""
-    rows = await connection.execute(_WAITING, {"region": region, "most": MAX_QUEUED})
-    return in_turns(map(_waiting, rows), lambda one: Turn(one.tenant, one.priority))
+    rows = await read_pages(
+        lambda after: _read_waiting(databases, region, after),
+        _BEFORE_ALL,
+        lambda one: (str(one.tenant), str(one.workload), one.generation),
+    )
+    rows.sort(key=lambda one: one.enqueued_at)
+    return in_turns(rows, lambda one: Turn(one.tenant, one.priority))
+
+
+@regional_transaction("durable_reader", "read who waits in {region}")
+async def _read_waiting(
+    connection: AsyncConnection, region: RegionId, after: _RowKey
+) -> list[WaitingRequest]:
+    return [_waiting(row) for row in await connection.execute(_WAITING, _page(region, after))]
+
+
+def _page(region: RegionId, after: _RowKey) -> dict[str, Any]:
+    tenant, workload, generation = after
+    key = {"after_tenant": tenant, "after_workload": workload, "after_generation": generation}
+    return {"region": region, "most": ROWS_PER_PAGE, **key}
 
 
 def _waiting(row: Any) -> WaitingRequest:
@@ -266,7 +301,9 @@ def _waiting(row: Any) -> WaitingRequest:
         because=row.because and PendingCode(row.because),
         backs_off=bool(row.backs_off),
     )
-    return WaitingRequest(row.tenant, row.workload, row.generation, row.priority, waits)
+    return WaitingRequest(
+        row.tenant, row.workload, row.generation, row.priority, row.enqueued_at, waits
+    )
 
 
 def pending_of(row: Any) -> Pending | None:

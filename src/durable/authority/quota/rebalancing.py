@@ -18,22 +18,28 @@ from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.resources import ZERO, Resources, plus, times
-from durable.model.work.workload import WorkloadSpec
+from durable.model.resources import ZERO, Resources
+from durable.validation.quantities import MAX_QUANTITY
 
 MAX_RESUMED = 1_000
-MAX_WAITING = 1_000
 
 _OPEN = text("""
     SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state IN ('requested', 'moved')
      ORDER BY state = 'requested', requested_at LIMIT :most
 """)
 
+# Summed up here, so that no tenant is out of sight behind what others have waiting.
 _WAITING = text("""
-    SELECT tenant, waiting, spec FROM regional.requests
+    SELECT tenant,
+           least(sum(waiting * (spec -> 'resources' ->> 'cpu_millis')::numeric), :most)::bigint
+               AS cpu_millis,
+           least(sum(waiting * (spec -> 'resources' ->> 'memory_mib')::numeric), :most)::bigint
+               AS memory_mib,
+           least(sum(waiting * (spec -> 'resources' ->> 'gpus')::numeric), :most)::bigint AS gpus
+      FROM regional.requests
      WHERE region = :region AND state IN ('pending', 'timed_out')
        AND pending_code = ANY(:codes)
-     ORDER BY priority DESC, enqueued_at LIMIT :most
+     GROUP BY tenant
 """)
 
 _BEGUN = text("""
@@ -60,13 +66,10 @@ async def _read_waiting(
 ) -> Mapping[TenantId, Resources]:
     # A gang waits for everything it lacks at once, which may include grant.
     codes = [PendingCode.GRANT.value, PendingCode.GANG.value]
-    of = {"region": region, "codes": codes, "most": MAX_WAITING}
-    waiting: dict[TenantId, Resources] = {}
-    for row in await connection.execute(_WAITING, of):
-        needed = times(WorkloadSpec.read(row.spec).resources.amounts, row.waiting)
-        before = waiting.get(row.tenant, ZERO).amounts
-        waiting[row.tenant] = Resources.clipped(plus(before, needed))
-    return waiting
+    rows = await connection.execute(
+        _WAITING, {"region": region, "codes": codes, "most": MAX_QUANTITY}
+    )
+    return {TenantId(row["tenant"]): amount_of(row) for row in rows.mappings()}
 
 
 async def resume_transfers(databases: Databases, tenant: TenantId) -> None:

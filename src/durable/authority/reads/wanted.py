@@ -7,14 +7,14 @@ from pydantic import AwareDatetime
 from sqlalchemy import text
 
 from durable.authority.db.clock import read_clock
+from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
+from durable.authority.db.pages import ROWS_PER_PAGE, read_pages
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
 from durable.signals.names import workload_id
 from durable.validation.value import Value
-
-MAX_LISTED = 10_000
 
 
 class WantedWorkload(Value):
@@ -50,6 +50,7 @@ _WANTED = text("""
                       jsonb_array_elements_text(share.slots) AS slot) AS elsewhere) AS misplaced
       FROM global.workloads AS w
      WHERE w.deleted_at IS NULL AND (CAST(:tenant AS text) IS NULL OR w.tenant = :tenant)
+       AND (w.tenant, w.workload) > (:after_tenant, :after_workload)
      ORDER BY w.tenant, w.workload LIMIT :most
 """)
 
@@ -59,12 +60,21 @@ _LAST_CHANGES = text("""
 """)
 
 
-@global_transaction("durable_reader", "read what is wanted")
-async def read_wanted(
-    connection: AsyncConnection, tenant: TenantId | None = None
-) -> list[WantedWorkload]:
+async def read_wanted(databases: Databases, tenant: TenantId | None = None) -> list[WantedWorkload]:
     """Every workload that is not over, or those of one tenant, in the order of their names."""
-    rows = await connection.execute(_WANTED, {"tenant": tenant, "most": MAX_LISTED})
+    return await read_pages(
+        lambda after: _read_page(databases, tenant, after),
+        ("", ""),
+        lambda one: (str(one.tenant), str(one.workload)),
+    )
+
+
+@global_transaction("durable_reader", "read what is wanted")
+async def _read_page(
+    connection: AsyncConnection, tenant: TenantId | None, after: tuple[str, str]
+) -> list[WantedWorkload]:
+    of = {"tenant": tenant, "after_tenant": after[0], "after_workload": after[1]}
+    rows = await connection.execute(_WANTED, {**of, "most": ROWS_PER_PAGE})
     return [WantedWorkload(**row) for row in rows.mappings()]
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from sqlalchemy import TextClause, text
 
+from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
+from durable.authority.db.pages import ROWS_PER_PAGE, read_pages
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
@@ -20,7 +22,6 @@ from durable.model.work.workload import AdmittedWorkload
 from durable.validation.text import show_moment
 
 ROLE = "durable_workload"
-MAX_LISTED = 10_000
 
 RowKey = tuple[str, str]
 _COLUMNS = (
@@ -33,17 +34,22 @@ _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload
 _LIST_LIVE = text("""
     SELECT * FROM global.workloads
      WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NULL
+       AND (tenant, workload) > (:after_tenant, :after_workload)
      ORDER BY tenant, workload LIMIT :most
 """)
 
 # A job that ended is listed for as long as it asked to be.
-_LIST_ENDED = text("""
-    SELECT * FROM global.workloads
+_ENDED = """
+      FROM global.workloads
      WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NOT NULL
        AND (listed_until IS NULL
             OR listed_until > coalesce(CAST(:now AS timestamptz), statement_timestamp()))
+"""
+_LIST_ENDED = text(f"""
+    SELECT * {_ENDED} AND (tenant, workload) > (:after_tenant, :after_workload)
      ORDER BY tenant, workload LIMIT :most
 """)
+_COUNT_ENDED = text(f"SELECT count(*) {_ENDED}")
 
 _LIVE = text("""
     SELECT tenant, workload FROM global.workloads WHERE deleted_at IS NULL
@@ -118,21 +124,44 @@ async def find_workload(
     return None if row is None else workload_of(row)
 
 
-@global_transaction("durable_reader", "read the workloads")
 async def list_workloads(
-    connection: AsyncConnection,
+    databases: Databases,
     tenant: TenantId | None = None,
     *,
     deleted: bool = False,
     now: datetime | None = None,
 ) -> list[AdmittedWorkload]:
     """Every live workload, or those of one tenant; with `deleted`, tombstones instead."""
-    of = {"tenant": tenant, "most": MAX_LISTED}
+    return await read_pages(
+        lambda after: _list_page(databases, tenant, after, deleted=deleted, now=now),
+        ("", ""),
+        lambda one: (str(one.tenant), str(one.workload)),
+    )
+
+
+@global_transaction("durable_reader", "read the workloads")
+async def _list_page(
+    connection: AsyncConnection,
+    tenant: TenantId | None,
+    after: RowKey,
+    *,
+    deleted: bool,
+    now: datetime | None,
+) -> list[AdmittedWorkload]:
+    of = {"tenant": tenant, "after_tenant": after[0], "after_workload": after[1]}
+    of |= {"most": ROWS_PER_PAGE}
     if not deleted:
         rows = await connection.execute(_LIST_LIVE, of)
     else:
         rows = await connection.execute(_LIST_ENDED, {**of, "now": now})
     return [workload_of(row) for row in rows.mappings()]
+
+
+@global_transaction("durable_reader", "count what has ended")
+async def count_ended(connection: AsyncConnection, tenant: TenantId | None = None) -> int:
+    """How many tombstones are listed."""
+    of = {"tenant": tenant, "now": None}
+    return (await connection.execute(_COUNT_ENDED, of)).scalar_one()
 
 
 @global_transaction("durable_reader", "read which workloads are live")

@@ -59,7 +59,9 @@ def print_rows(resource: Resource[R], rows: Rows[R], filters: Filters) -> None:
     elif not rows.unreachable:
         results.print(resource.when_empty(filters))
     if rows.total > len(rows):
-        progress.print(f"and {rows.total - len(rows):,} more: raise --limit or filter the list")
+        # What has ended was not read to its end.
+        more = "" if filters.ended else f"{rows.total - len(rows):,} "
+        progress.print(f"and {more}more: raise --limit or filter the list")
     if rows.rows and rows.ended:
         progress.print(f"and {ended}")
 
