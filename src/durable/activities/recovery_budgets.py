@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import Answers, ask_regions
+from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.quota.budgets import (
     close_budget,
     list_budgets,
@@ -13,7 +14,7 @@ from durable.authority.quota.budgets import (
 )
 from durable.authority.recovery.leftovers import read_left_overrides
 from durable.authority.recovery.moved_slots import void_moved
-from durable.authority.recovery.recoveries import note, recovery_of_incident
+from durable.authority.recovery.recoveries import note, read_moves, recovery_of_incident
 from durable.authority.recovery.region_facts import read_facts
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.capacity import RecoveryBudget
@@ -22,6 +23,7 @@ from durable.model.ids import IncidentId, RegionId
 from durable.model.recovery.recoveries import BudgetDraw, Recovery
 from durable.model.refusal import RefusedError
 from durable.model.states import RegionState
+from durable.planners.recovery.moves import may_take_over
 from durable.signals.names import RECOVERY_CONTROLLER
 
 ACTOR = RECOVERY_CONTROLLER
@@ -58,7 +60,7 @@ class RecoveryBudgets:
     async def draw(self, recovery: Recovery) -> Recovery:
         """Opens the budgets of healthy regions; one that is another recovery's stays its."""
         facts = await read_facts(self._databases)
-        incident, before = recovery.key.incident, recovery.draws
+        before = recovery.draws
         budgets = await self._list(recovery, facts)
         draws = {(one.region, one.budget): one for one in before}
         for one in budgets:
@@ -69,7 +71,7 @@ class RecoveryBudgets:
         recovery = await self._note(recovery, draws.values())
         for budget in budgets:
             try:
-                refused = await self._open(budget, incident)
+                refused = await self._open(budget, recovery)
             except AuthorityError:
                 continue
             draw = BudgetDraw(region=budget.region, budget=budget.budget, refused=refused)
@@ -85,12 +87,13 @@ class RecoveryBudgets:
             await note(self._databases, noted)
         return noted
 
-    async def _open(self, budget: RecoveryBudget, incident: IncidentId) -> str:
-        """Why not, or nothing; what a recovery that has ended left open is closed first."""
+    async def _open(self, budget: RecoveryBudget, recovery: Recovery) -> str:
+        """Why not, or nothing; what another recovery has no need of any more is closed first."""
+        incident = recovery.key.incident
         if budget.incident == incident:
             return ""
         try:
-            if budget.incident is not None and await self._has_ended(budget.incident):
+            if budget.incident is not None and await self._gives_way(budget.incident, recovery):
                 await self._close(budget, budget.incident)
             await open_budget(
                 self._databases, budget.region, budget.budget, incident=incident, actor=ACTOR
@@ -99,9 +102,14 @@ class RecoveryBudgets:
             return error.refusal.sentence
         return ""
 
-    async def _has_ended(self, incident: IncidentId) -> bool:
-        recovery = await recovery_of_incident(self._databases, incident)
-        return recovery is not None and recovery.has_ended
+    async def _gives_way(self, incident: IncidentId, recovery: Recovery) -> bool:
+        """Whether a budget that is open for this incident goes to the recovery."""
+        holder = await recovery_of_incident(self._databases, incident)
+        if holder is None or holder.has_ended:
+            return holder is not None
+        ours = await read_moves(self._databases, recovery.key)
+        theirs = await read_moves(self._databases, holder.key)
+        return may_take_over(ours, theirs, await read_recovery_policy(self._databases))
 
     async def _close(self, budget: RecoveryBudget, incident: IncidentId) -> None:
         await close_budget(

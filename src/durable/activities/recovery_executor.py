@@ -43,6 +43,7 @@ from durable.model.recovery.steps import (
     RecoveryStep,
     RecoveryStepInput,
     RecoveryStepOutcome,
+    Returns,
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
@@ -311,8 +312,9 @@ class RecoveryExecutor:
         if still_open:
             kept = observed.round.model_copy(update={"open_budget": shorten(still_open[0])})
             return replace(observed, round=kept)
-        left = observed.round.returns.left if step.phase is RecoveryPhase.FAILED_BACK else ()
-        findings = [*left, *await self._budgets.find_leftovers(recovery)]
+        back = step.phase is RecoveryPhase.FAILED_BACK
+        returns = observed.round.returns if back else Returns()
+        findings = [*returns.left, *returns.strayed, *await self._budgets.find_leftovers(recovery)]
         ended = await reach_phase(
             self._databases,
             recovery,

@@ -1,7 +1,7 @@
 """The hands of a recovery: moves out and back, releases, and how far all of it has come."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from durable.allocation.moves import read_refuge
@@ -172,12 +172,12 @@ class RecoveryMoves:
     ) -> Returns:
         moves = await read_moves(self._databases, key)
         chosen = next_returns(moves, policy, now)
+        elsewhere = await read_back_elsewhere(self._databases, key)
         if chosen:
             region = recovery.region
             refuge = await read_refuge(self._databases, chosen, region=region, incident=None)
             names = [WorkloadMove.key_of(one) for one in chosen]
             refuge.kept = await read_kept(self._databases, region, names)
-            elsewhere = await read_back_elsewhere(self._databases, key)
             divisions = {
                 name: refuge.back_to(region, set(one.slots) - elsewhere.get(name, frozenset()))
                 for name, one in zip(names, chosen, strict=True)
@@ -185,7 +185,15 @@ class RecoveryMoves:
             await move_back(self._databases, key, chosen, divisions, to=recovery.key, actor=ACTOR)
             reach(Failpoint.AFTER_MOVE_BACK)
         waiting = list(filter(goes_back, moves))
-        away = await self._not_home(recovery.region, moves)
+        returned = [
+            one
+            for one in moves
+            # What an earlier loss had brought back before this one is its own concern.
+            if one.returned_at is not None and one.returned_at >= recovery.started_at
+        ]
+        workloads = await self._workloads(returned)
+        away = await self._not_home(recovery.region, returned, workloads)
+        strayed = strays(recovery.region, returned, workloads, elsewhere)
         unheard = [
             one.name for one in moves if one.name in away and is_unheard(one.returned_at, now)
         ]
@@ -200,6 +208,8 @@ class RecoveryMoves:
         return Returns(
             count=len(left),
             left=tuple(left[:SENTENCES_KEPT]),
+            strays=len(strayed),
+            strayed=tuple(strayed[:SENTENCES_KEPT]),
             last_at=max((one.returned_at for one in moves if one.returned_at), default=None),
         )
 
@@ -228,16 +238,18 @@ class RecoveryMoves:
         await self._have_look(one.name for one in moves if WorkloadMove.key_of(one) in found)
 
     async def _not_home(
-        self, region: RegionId, moves: Sequence[WorkloadMove]
+        self,
+        region: RegionId,
+        returned: Sequence[WorkloadMove],
+        workloads: Sequence[AdmittedWorkload],
     ) -> dict[tuple[TenantId, WorkloadName], str]:
         """Of those that were given back, the ones that are not as they were yet, in sentences."""
-        returned = [one for one in moves if one.returned_at is not None]
         keys = [WorkloadMove.key_of(one) for one in returned]
         now = await read_time(self._databases)
         serving = await read_serving(self._databases, region, keys, now)
         stand_ins = await read_stand_ins(self._databases, keys)
         left: dict[tuple[TenantId, WorkloadName], str] = {}
-        for workload in await self._workloads(returned):
+        for workload in workloads:
             key = (str(workload.tenant), str(workload.workload))
             wanted = set(workload.share.get(region, ()))
             there = serving.get(key, ServingReplicas())
@@ -271,6 +283,33 @@ class RecoveryMoves:
         await self._sender.send_all(
             (workload_id(tenant, workload), "look", hint) for tenant, workload in names
         )
+
+
+def strays(
+    region: RegionId,
+    returned: Iterable[WorkloadMove],
+    workloads: Iterable[AdmittedWorkload],
+    elsewhere: Mapping[RowKey, frozenset[int]],
+) -> list[str]:
+    """Services of whose slots some are not the region's again, in sentences; pure.
+
+    `elsewhere`: the slots that it had only taken in when another region was lost.
+    """
+    moves = {WorkloadMove.key_of(one): one for one in returned}
+    found: list[str] = []
+    for workload in workloads:
+        name = (str(workload.tenant), str(workload.workload))
+        if workload.deleted or workload.spec.kind is WorkloadKind.JOB or name not in moves:
+            continue
+        had = {slot for slot in moves[name].slots if slot < workload.spec.replicas}
+        had -= elsewhere.get(name, frozenset())
+        missing = len(had.difference(workload.share.get(region, ())))
+        if missing:
+            found.append(
+                f"{missing} of the {len(had)} replicas of {'/'.join(name)} that {region} had are "
+                "elsewhere."
+            )
+    return found
 
 
 def _is_on_its_way(move: WorkloadMove) -> bool:

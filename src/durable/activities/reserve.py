@@ -19,6 +19,7 @@ from durable.model.placement.pending_reasons import Gang, PendingCode
 from durable.model.placement.records import Decision
 from durable.model.policy.policy import Policy
 from durable.model.refusal import Refusal, RefusalCode
+from durable.planners.recovery.moves import draws_on_budgets
 from durable.scheduling.decide import decide
 from durable.scheduling.findings import findings_of
 from durable.scheduling.queue.crash_backoff import avoided_until, still_avoided
@@ -138,7 +139,7 @@ class Reserver:
 
         Its other slots do not: they are ordinary work, as they would be without the loss.
         """
-        if step.incident is None:
+        if step.incident is None or not draws_on_budgets(step.spec.priority):
             return None, frozenset()
         databases, key = self._regional.databases, step.key
         moved = await read_moved(

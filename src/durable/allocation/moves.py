@@ -19,6 +19,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import NOTHING, Amounts, minus, plus, times
 from durable.model.states import RegionState
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest
+from durable.planners.recovery.moves import draws_on_budgets
 from durable.planners.rollout.observed import fenceposts
 from durable.scheduling.regions.room import RegionOffer, RegionRoom, RegionStanding, offers
 from durable.scheduling.regions.split import CurrentShares, split
@@ -149,6 +150,7 @@ async def read_refuge(
 
     With an incident, what is kept for it counts as room.
     """
+    chosen = list(moves)
     facts = await read_facts(databases)
     closed = frozenset(one for one, fact in facts.items() if fact.state is not RegionState.OPEN)
     regions = await list_regions(databases)
@@ -159,9 +161,9 @@ async def read_refuge(
     }
     for one, room in answers.by_region.items():
         rooms[one] = _without_use(room) if one in facts and facts[one].is_fenced else room
-    if incident is not None:
+    if incident is not None and any(draws_on_budgets(move.priority) for move in chosen):
         await _count_budgets(databases, rooms, closed, incident)
-    tenants = {move.tenant for move in moves}
+    tenants = {move.tenant for move in chosen}
     quotas = {tenant: await read_quota(databases, tenant) for tenant in tenants}
     return Refuge(rooms, closed, quotas, {})
 

@@ -193,7 +193,7 @@ class DetectionController:
 
 
 def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | None) -> RegionSigns:
-    expires_at, watched_at = fact.lease_expires_at, fact.watched_at
+    expires_at, watched_at, sign_at = fact.lease_expires_at, fact.watched_at, fact.last_sign_at
     signs = RegionSigns(
         region=fact.region,
         epoch=fact.epoch,
@@ -206,6 +206,7 @@ def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | No
         watch_age_seconds=(
             None if watched_at is None else (fact.read_at - watched_at).total_seconds()
         ),
+        last_sign_seconds=(None if sign_at is None else (fact.read_at - sign_at).total_seconds()),
     )
     if nodes is None:
         return signs

@@ -10,7 +10,7 @@ from durable.authority.db.clock import read_time
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.reads.census import RegionCensus, take_census
 from durable.authority.recovery.region_facts import read_facts
-from durable.model.fleet.capacity import Grant, Quota, RecoveryBudget, RegionStatus
+from durable.model.fleet.capacity import Grant, Quota, RecoveryBudget
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import NodeId, PoolId, RegionId, ZoneId
 from durable.model.recovery.detection import LossKind
@@ -66,13 +66,20 @@ def _node_row(read: RegionRead, node: NodeFacts) -> NodeRow:
     )
 
 
-class RegionRow(RegionStatus):
-    """A region as the global side takes it, which it may not know itself yet."""
+class RegionRow(Value):
+    """A region as the global side takes it, which it may not know itself yet.
 
-    nodes: int
-    live: int
-    capacity: Resources
-    used: Resources
+    Of one whose database does not answer, what only that knows is None.
+    """
+
+    region: RegionId
+    state: RegionState
+    epoch: int
+    version: int | None
+    nodes: int | None
+    live: int | None
+    capacity: Resources | None
+    used: Resources | None
     # What it is taken for from outside.
     seen: str
     # Since when it is not open or not healthy, and why.
@@ -82,12 +89,17 @@ class RegionRow(RegionStatus):
 
 async def read_region_rows(sources: Sources, filters: Filters) -> Rows[RegionRow]:
     census, facts = await take_census(sources.databases), await read_facts(sources.databases)
-    rows = [_region_row(one, facts.get(one.region.region)) for one in census.regions]
-    return Rows(rows, census.unreachable)
+    known = {one.region.region: one for one in census.regions}
+    away = facts.keys() - known.keys()
+    rows = [_region_row(one, facts.get(region)) for region, one in known.items()]
+    rows += [_region_row(None, facts[region]) for region in away]
+    return Rows(sorted(rows, key=lambda one: one.region), census.unreachable)
 
 
-def _region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
-    state = one.region.state if fact is None else fact.state
+def _region_row(one: RegionCensus | None, fact: RegionFact | None) -> RegionRow:
+    status = one.region if one is not None else fact
+    assert status is not None, "one of the two knows it"
+    state = status.state if fact is None else fact.state
     seen = None if fact is None else fact.seen
     since, why = None, ""
     if fact is not None and state is not RegionState.OPEN:
@@ -95,14 +107,14 @@ def _region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
     elif seen is not None and seen.kind is not LossKind.HEALTHY:
         since, why = seen.since, seen.sentence
     return RegionRow(
-        region=one.region.region,
+        region=status.region,
         state=state,
-        epoch=one.region.epoch,
-        version=one.region.version,
-        nodes=sum(pool.nodes for pool in one.pools),
-        live=sum(pool.live for pool in one.pools),
-        capacity=one.capacity,
-        used=one.used,
+        epoch=status.epoch,
+        version=None if one is None else one.region.version,
+        nodes=None if one is None else sum(pool.nodes for pool in one.pools),
+        live=None if one is None else sum(pool.live for pool in one.pools),
+        capacity=None if one is None else one.capacity,
+        used=None if one is None else one.used,
         seen="" if seen is None else seen.kind,
         since=since,
         why=why,

@@ -192,3 +192,24 @@ async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> N
         [used] = rows.scalars()
     with pytest.raises(ValidationError):
         TypeAdapter(RequestId).validate_python(used)
+
+
+async def test_what_a_person_declares_lost_was_lost_at_its_last_sign_of_life(world: World) -> None:
+    """Its lease has lapsed since; one whose lease lives is lost when that is said."""
+    now = await read_time(world.databases)
+    renewed_at = now - timedelta(seconds=165)
+    async with world.databases.at_global("durable_region").begin() as connection:
+        await connection.execute(
+            text("""
+                UPDATE global.regions
+                   SET lease_number = 1, lease_seconds = 120, lease_expires_at = CASE region
+                       WHEN 'us-east' THEN CAST(:at AS timestamptz) + interval '120 seconds'
+                       ELSE clock_timestamp() + interval '120 seconds' END
+            """),
+            {"at": renewed_at},
+        )
+    lost = (await take_order(world.databases, order(K.CONFIRM), by_policy=True)).target
+    assert lost.lost_at == renewed_at
+    west = RecoveryKey(region=WEST, epoch=2)
+    alive = (await take_order(world.databases, order(K.CONFIRM, west), by_policy=True)).target
+    assert alive.lost_at >= now

@@ -7,12 +7,13 @@ from sqlalchemy import text
 
 from durable.activities.recovery_budgets import RecoveryBudgets
 from durable.activities.recovery_executor import RecoveryExecutor
+from durable.authority.fleet.regions import add_region
 from durable.authority.quota.budgets import open_budget, read_budget, set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import reach_phase, recovery_of_incident, take_order
-from durable.model.ids import BudgetId, IncidentId
+from durable.model.ids import BudgetId, IncidentId, RegionId, WorkloadName
 from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import (
     Recovery,
@@ -44,6 +45,8 @@ from tests.frozen import frozen
 
 KEPT, APPROVED = BudgetId("headroom"), BudgetId("override/more")
 FIRST, SECOND = RecoveryKey(region=EAST, epoch=2), RecoveryKey(region=EAST, epoch=3)
+SOUTH = RegionId("south")
+LATER = RecoveryKey(region=SOUTH, epoch=2)
 
 
 class Unheard(SignalSender):
@@ -124,6 +127,42 @@ async def test_what_a_recovery_that_has_ended_left_open_is_drawn_on_by_the_next(
     second = await budgets.draw(second)
     assert [one.refused for one in second.draws] == [""]
     assert await incident_of(two_regions) == SECOND.incident
+
+
+async def test_critical_work_of_a_later_loss_gets_the_budget_of_one_that_holds(
+    neighbours: World,
+) -> None:
+    """With nothing critical on either side it stays where it is, and it does not go to and fro."""
+    world = neighbours
+    await keep(world)
+    databases, budgets = world.databases, RecoveryBudgets(world.databases)
+    await admit(world, "batch", 10, EAST)
+    first = await budgets.draw(await lose(world))
+    await list_affected(databases, FIRST)
+    await add_region(databases, SOUTH, TEST)
+    await admit(world, "usual", 100, SOUTH)
+    later = await lose(world, LATER)
+    await list_affected(databases, LATER)
+    later = await budgets.draw(later)
+    assert ["is open for incident us-east-2" in one.refused for one in later.draws] == [True]
+    assert await incident_of(world) == FIRST.incident
+    await admit(world, "critical", 900, SOUTH)
+    await list_affected(databases, LATER)
+    later = await budgets.draw(later)
+    assert [one.refused for one in later.draws] == [""]
+    assert await incident_of(world) == LATER.incident
+    await budgets.draw(first)
+    assert await incident_of(world) == LATER.incident
+    await budgets.close(first)
+    assert await incident_of(world) == LATER.incident
+
+
+async def admit(world: World, name: str, priority: int, region: RegionId) -> None:
+    spec = WorkloadSpec(replicas=1, resources=Resources.of(100, 128), priority=priority)
+    asked = WorkloadManifest(tenant=RISK, name=WorkloadName(name), spec=spec)
+    await admit_workload(
+        world.databases, asked, request=name, actor=TEST, divide=lambda _: {region: (0,)}
+    )
 
 
 async def test_what_was_approved_for_one_incident_is_left_alone_by_every_other(

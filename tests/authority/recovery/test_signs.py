@@ -1,6 +1,6 @@
 """What leases show of a region, and suspicions that outlive whoever had them."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from durable.authority.audit.events import read_events
 from durable.authority.recovery.fence import fence
@@ -26,6 +26,17 @@ async def test_live_and_lapsed_leases_are_counted_by_zone(world: World) -> None:
         ("b", 1, 1),
     ]
     assert signs.silent_nodes == ("b2",)
+
+
+async def test_a_loss_is_as_old_as_the_silence_of_those_that_are_silent(world: World) -> None:
+    """A few that live on do not make it younger."""
+    await world.with_region()
+    await world.with_nodes(node("n1"))
+    past = World(world.databases, now=datetime.now(UTC) - timedelta(seconds=90))
+    await past.with_nodes(node("n2"), node("n3"), lease_seconds=30)
+    signs = await read_node_signs(world.databases, EAST, 300.0)
+    assert signs.silent_seconds is not None
+    assert 90 <= signs.silent_seconds < 300
 
 
 async def test_what_fell_silent_long_ago_is_not_news(world: World) -> None:

@@ -49,6 +49,12 @@ def test_commands_answer_with_what_the_other_regions_know(
         assert {node["region"] for node in nodes["nodes"]} == {"north"}
         assert "PostgreSQL at 127.0.0.1" in nodes["unreachable"]["south"]
         assert "south is unreachable" in apart.stderr
+        regions = {
+            one["region"]: one for one in _soon(lambda: apart.json("get", "regions"))["regions"]
+        }
+        assert regions["north"]["nodes"] == 6
+        known = {name: regions["south"][name] for name in ("state", "epoch", "nodes", "live")}
+        assert known == {"state": "open", "epoch": 1, "nodes": None, "live": None}
         assert _soon(lambda: apart.run("doctor")) == 1
         assert "south could not be checked; every other region was." in apart.stderr
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, NodeId, RegionId, ZoneId
 from durable.model.recovery.detection import (
     LossKind,
@@ -14,6 +15,7 @@ from durable.model.recovery.detection import (
     ZoneSigns,
 )
 from durable.model.recovery.recoveries import Recovery, RecoveryPhase
+from durable.model.states import RegionState
 from durable.planners.recovery.detection import (
     grace_seconds,
     is_due,
@@ -171,9 +173,39 @@ def test_the_loss_was_when_the_region_was_last_heard_of() -> None:
     suspicion = follow((0, GONE | {"silent_seconds": 15.0}), (9, GONE | {"silent_seconds": 24.0}))
     assert suspicion is not None
     assert suspicion.lost_at == after(-15)
-    cut_off = follow((0, AWAY | LAPSED))
+    # Cut off with its own database: the lease lapsed 4 s ago, and was renewed 124 s ago.
+    cut_off = follow((0, AWAY | LAPSED | {"last_sign_seconds": 124.0}))
     assert cut_off is not None
-    assert cut_off.lost_at == after(-4)
+    assert cut_off.lost_at == after(-124)
+
+
+@pytest.mark.parametrize(
+    ("expires", "watched", "sign"),
+    [
+        (None, None, None),
+        (-45, None, -165),
+        (-45, -150, -150),
+        (-45, -200, -165),
+        (None, -30, -30),
+    ],
+)
+def test_the_last_sign_of_a_region_is_a_renewal_or_a_look_and_not_the_end_of_its_lease(
+    expires: int | None, watched: int | None, sign: int | None
+) -> None:
+    fact = RegionFact(
+        region=EAST,
+        epoch=1,
+        state=RegionState.OPEN,
+        since=NOW,
+        reason="",
+        evidence={},
+        lease_expires_at=None if expires is None else after(expires),
+        lease_seconds=None if expires is None else 120.0,
+        watched_at=None if watched is None else after(watched),
+        read_at=NOW,
+    )
+    assert fact.last_sign_at == (None if sign is None else after(sign))
+    assert fact.has_lapsed is (expires is not None)
 
 
 def test_a_region_that_comes_and_goes_is_one_loss() -> None:

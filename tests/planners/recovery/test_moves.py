@@ -10,10 +10,12 @@ from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadM
 from durable.planners.recovery.moves import (
     PATIENCE,
     MovedReplicas,
+    draws_on_budgets,
     goes_back,
     is_measured_on,
     is_settled,
     is_unheard,
+    may_take_over,
     measure,
     next_moves,
     next_returns,
@@ -64,6 +66,32 @@ def test_no_more_move_than_the_policy_allows_at_once_or_in_a_second() -> None:
     assert next_moves([*many, *lately], POLICY, NOW) == []
     in_flight = [move(f"f{number}", moved_at=at(55)) for number in range(2)]
     assert len(next_moves([*many, *in_flight], POLICY, NOW)) == 1, "at once"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([move()], [], True),
+        ([move()], [move("low", 10), move("usual", 500)], True),
+        ([move()], [move(whole_at=NOW)], True),
+        ([move()], [move()], False),
+        ([move(whole_at=NOW), move("usual", 500)], [move("low", 10)], False),
+        ([move("usual", 500)], [move("low", 10)], False),
+        # It was deleted meanwhile, or is only on a lower number of replicas.
+        ([move(replicas=0)], [], False),
+        ([move()], [move(replicas=0)], True),
+        ([], [], False),
+    ],
+)
+def test_a_budget_goes_to_critical_work_first_across_recoveries(
+    ours: list[WorkloadMove], theirs: list[WorkloadMove], expected: bool
+) -> None:
+    assert may_take_over(ours, theirs, POLICY) is expected
+
+
+@pytest.mark.parametrize(("priority", "draws"), [(0, False), (99, False), (100, True), (900, True)])
+def test_best_effort_draws_on_no_budget(priority: int, draws: bool) -> None:
+    assert draws_on_budgets(priority) is draws
 
 
 def test_what_has_no_objective_moves_with_less_haste() -> None:

@@ -191,6 +191,10 @@ CASES: dict[str, tuple[ObservedRecovery, NextStep]] = {
     "all are back": (
         observed(S.FAILING_BACK, T.MOVE_BACK, is_open=True, row=BACK),
         CloseRecovery(S.FAILED_BACK, "work is back in east")),
+    "all went back, and some is elsewhere now": (
+        observed(S.FAILING_BACK, T.MOVE_BACK, is_open=True, row=BACK,
+                 learned={"returns": Returns(strays=1, strayed=("api has 6 elsewhere",))}),
+        CloseRecovery(S.FAILED_BACK, "1 workloads are only partly back in east")),
     "a budget keeps it": (
         observed(S.FAILING_BACK, T.MOVE_BACK, T.CLOSE, is_open=True, row=BACK,
                  learned={"open_budget": "Budget dr of west is still open."}),

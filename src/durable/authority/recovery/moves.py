@@ -78,13 +78,13 @@ _MOVED = text(f"""
        AND m.tenant = row.tenant AND m.workload = row.workload
 """)
 
-# What was moved on from here, and has gone back to where it had come from before.
+# What had come from another loss before it was moved on from here, and has gone back there since.
 _BACK_ELSEWHERE = text("""
     SELECT m.tenant, m.workload, unnest(other.slots) AS slot
       FROM global.recovery_moves AS m
       JOIN global.recovery_moves AS other USING (tenant, workload)
      WHERE m.region = :region AND m.epoch = :epoch AND other.region <> m.region
-       AND other.returned_at > m.moved_at
+       AND other.moved_at < m.moved_at AND other.returned_at > m.moved_at
 """)
 
 _END_INCIDENT = text("""

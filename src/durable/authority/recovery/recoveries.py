@@ -40,7 +40,7 @@ LISTED = 100
 _LOCK = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch FOR UPDATE")
 _OF_INCIDENT = text("SELECT * FROM global.recoveries WHERE incident = :incident")
 _LIST_OPEN = text("""
-    SELECT * FROM global.recoveries WHERE ended_at IS NULL ORDER BY started_at DESC LIMIT :most
+    SELECT * FROM global.recoveries WHERE ended_at IS NULL ORDER BY started_at DESC
 """)
 _LIST_ALL = text("SELECT * FROM global.recoveries ORDER BY started_at DESC LIMIT :most")
 _NEWEST = text("""
@@ -82,15 +82,22 @@ _NOTE = text("""
            movable_at = CAST(:movable_at AS timestamptz)
      WHERE region = :region AND epoch = :epoch
 """)
-# Since work last went back, or was left where it is: losses that came one upon another. An earlier
-# one that has not ended waits for a budget to be closed, and moves nothing any more.
+# Since work was last left where it is: losses that came one upon another, and those after which
+# something did not go back. One that has not ended waits for a budget to be closed, and moves
+# nothing any more.
 _SUPERSEDED = text("""
-    SELECT region, epoch FROM global.recoveries
+    SELECT region, epoch FROM global.recoveries AS r
      WHERE region = :region AND epoch < :epoch
-       AND (phase = 'superseded' OR ended_at IS NULL)
+       AND (phase IN ('superseded', 'failed_back') OR ended_at IS NULL)
+       AND EXISTS (SELECT FROM global.recovery_moves AS m
+                    WHERE m.region = r.region AND m.epoch = r.epoch
+                      AND m.kind = 'service' AND m.moved_at IS NOT NULL
+                      AND (m.returned_at IS NULL OR m.returned_at >= (
+                           SELECT started_at FROM global.recoveries
+                            WHERE region = :region AND epoch = :epoch)))
        AND epoch > coalesce((SELECT max(epoch) FROM global.recoveries
                               WHERE region = :region AND epoch < :epoch
-                                AND phase IN ('failed_back', 'settled')), 0)
+                                AND phase = 'settled'), 0)
      ORDER BY epoch
 """)
 _MOVES = text("""
@@ -133,8 +140,11 @@ async def newest_recovery(connection: AsyncConnection, region: RegionId) -> Reco
 async def list_recoveries(
     connection: AsyncConnection, *, ended: bool = False, most: int = LISTED
 ) -> list[Recovery]:
-    """Those that are under way, the newest first; with `ended`, all."""
-    rows = await connection.execute(_LIST_ALL if ended else _LIST_OPEN, {"most": most})
+    """All that are under way, the newest first; with `ended`, the newest of all."""
+    found = (
+        connection.execute(_LIST_ALL, {"most": most}) if ended else connection.execute(_LIST_OPEN)
+    )
+    rows = await found
     return [Recovery.read(dict(row)) for row in rows.mappings()]
 
 
@@ -146,7 +156,7 @@ async def read_moves(connection: AsyncConnection, key: RecoveryKey) -> list[Work
 
 @global_transaction("durable_reader", "read which losses {key} follows upon")
 async def superseded_by(connection: AsyncConnection, key: RecoveryKey) -> list[RecoveryKey]:
-    """Earlier losses of the region that had not ended when it was lost again, the first first."""
+    """Earlier losses of the region of which something had not gone back, the first first."""
     rows = await connection.execute(_SUPERSEDED, of_key(key))
     return [RecoveryKey(region=RegionId(row.region), epoch=row.epoch) for row in rows]
 
@@ -223,7 +233,7 @@ async def take_order(
             actor=message.actor,
             reason=message.reason,
             evidence=dict(fact.evidence) or {"declared_by": str(message.actor)},
-            lost_at=fact.since if fact.state is RegionState.SUSPECTED else None,
+            lost_at=_lost_at(fact),
         )
     elif phase is before.phase and phase is not RecoveryPhase.VETOED:
         after = before  # a veto, however, is also one of what is suspected since the last one
@@ -321,6 +331,13 @@ async def _begin(
     }
     row = (await connection.execute(statement, values)).mappings().one()
     return Recovery.read(dict(row))
+
+
+def _lost_at(fact: RegionFact) -> datetime | None:
+    """When a region was lost that a person declares lost; None: now, for all that is known."""
+    if fact.state is RegionState.SUSPECTED:
+        return fact.since
+    return fact.last_sign_at if fact.has_lapsed else None
 
 
 def _is_another_loss(known: Recovery, fact: RegionFact) -> bool:

@@ -26,7 +26,8 @@ _HOSTS = text(f"""
     SELECT count(*) AS hosts, count(*) FILTER (WHERE NOT is_live) AS silent,
            min(silent_for)::float8 AS silent_seconds
       FROM (SELECT l.host, bool_or(l.expires_at > clock.now) AS is_live,
-                   min(extract(epoch FROM clock.now - l.renewed_at)) AS silent_for
+                   min(extract(epoch FROM clock.now - l.renewed_at))
+                       FILTER (WHERE l.expires_at <= clock.now) AS silent_for
             {_LEASES} GROUP BY l.host) AS host
 """)
 _SILENT = text(f"""
@@ -41,7 +42,7 @@ class NodeSigns(Value):
     silent_nodes: tuple[NodeId, ...]
     hosts: int
     silent_hosts: int
-    # For how long nothing was heard of any of them.
+    # How long ago one of those whose lease has lapsed was last heard of.
     silent_seconds: float | None = None
 
 

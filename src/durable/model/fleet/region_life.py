@@ -44,6 +44,21 @@ class RegionFact(Value):
         return self.state is RegionState.FENCED
 
     @property
+    def last_sign_at(self) -> datetime | None:
+        """When the region last showed the global side that it lives; None: it never did.
+
+        A renewal of its lease and a look of its worker both need the region's own database.
+        """
+        signs = [] if self.watched_at is None else [self.watched_at]
+        if self.lease_expires_at is not None and self.lease_seconds is not None:
+            signs.append(self.lease_expires_at - timedelta(seconds=self.lease_seconds))
+        return max(signs, default=None)
+
+    @property
+    def has_lapsed(self) -> bool:
+        return self.lease_expires_at is not None and self.lease_expires_at <= self.read_at
+
+    @property
     def loss(self) -> RecoveryKey:
         """Which loss of it is under way, or would be the next one."""
         epoch = self.epoch if self.is_fenced else self.epoch + 1

@@ -95,8 +95,10 @@ class RegionSigns(Value):
     # Agents that host those nodes, and those of them that renew no lease any more.
     hosts: Annotated[int, Field(ge=0)] = 0
     silent_hosts: Annotated[int, Field(ge=0)] = 0
-    # For how long nothing was heard of any node.
+    # How long ago one of those that are silent was last heard of.
     silent_seconds: float | None = None
+    # How long ago the region last showed the global side that it lives.
+    last_sign_seconds: float | None = None
     # The region's worker: whether it asks Temporal for work, renews the region's lease at the
     # global side, and how old its view of the region is.
     worker_polls: bool | None = None

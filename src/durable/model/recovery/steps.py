@@ -33,6 +33,9 @@ class Returns(Value):
     count: Annotated[int, Field(ge=0)] = 0
     # The first of them, each in a sentence.
     left: Annotated[tuple[str, ...], Field(max_length=SENTENCES_KEPT)] = ()
+    # What was given back, and of which some is elsewhere now: nobody brings it by waiting.
+    strays: Annotated[int, Field(ge=0)] = 0
+    strayed: Annotated[tuple[str, ...], Field(max_length=SENTENCES_KEPT)] = ()
     # When something was last given back.
     last_at: AwareDatetime | None = None
 
@@ -41,6 +44,8 @@ class Returns(Value):
         return Returns(
             count=self.count + other.count,
             left=(self.left + other.left)[:SENTENCES_KEPT],
+            strays=self.strays + other.strays,
+            strayed=(self.strayed + other.strayed)[:SENTENCES_KEPT],
             last_at=max(moments, default=None),
         )
 

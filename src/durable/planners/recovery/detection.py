@@ -154,10 +154,13 @@ def grace_seconds(verdict: LossVerdict, policy: RecoveryPolicy) -> float:
 
 
 def _last_heard_seconds(signs: RegionSigns) -> float:
-    """How long ago the region gave its last sign of life: of a node, or else of its worker."""
+    """How long ago what is lost gave its last sign of life: a node, or else the whole region.
+
+    Not when its lease lapsed: that is by the whole lease later.
+    """
     if signs.silent_seconds is not None:
         return signs.silent_seconds
-    return max(0.0, signs.lease_lapsed_seconds or 0.0)
+    return max(0.0, signs.last_sign_seconds or 0.0)
 
 
 # ── one region ──────────────────────────────────────────────────────────────────────────────────

@@ -46,6 +46,28 @@ def rank(priority: int, policy: RecoveryPolicy) -> int:
     return 1 if priority >= ORDINARY_PRIORITY else LAST_RANK
 
 
+def draws_on_budgets(priority: int) -> bool:
+    """Best effort does not: what it took, critical work of a later loss would not find."""
+    return priority >= ORDINARY_PRIORITY
+
+
+def may_take_over(
+    ours: Iterable[WorkloadMove], theirs: Iterable[WorkloadMove], policy: RecoveryPolicy
+) -> bool:
+    """Whether a budget that is open for another recovery goes to this one.
+
+    Budgets are for critical work first: that of both waits for its turn, and what is not critical
+    gives way to what is. What has been drawn stays drawn.
+    """
+    return _critical_waits(ours, policy) and not _critical_waits(theirs, policy)
+
+
+def _critical_waits(moves: Iterable[WorkloadMove], policy: RecoveryPolicy) -> bool:
+    return any(
+        one.whole_at is None and one.lost and rank(one.priority, policy) == 0 for one in moves
+    )
+
+
 def next_moves(
     moves: Iterable[WorkloadMove],
     policy: RecoveryPolicy,

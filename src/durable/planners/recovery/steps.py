@@ -273,6 +273,8 @@ def _failing_back(observed: ObservedRecovery) -> NextStep:
     reason = f"work is back in {recovery.region}"
     if returns.count:
         reason = f"{returns.count} workloads are not back in {recovery.region}"
+    elif returns.strays:
+        reason = f"{returns.strays} workloads are only partly back in {recovery.region}"
     return _close(observed, RecoveryPhase.FAILED_BACK, reason)
 
 
