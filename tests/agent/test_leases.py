@@ -1,6 +1,7 @@
 """Until when an agent trusts a lease."""
 
 from durable.agent.leases import Leases
+from durable.model.fleet.region_life import LeaseLeft
 from durable.model.ids import NodeId
 
 N1, N2 = NodeId("n1"), NodeId("n2")
@@ -42,20 +43,31 @@ def test_an_agent_that_slept_through_its_lease_holds_nothing_though_nobody_notic
 
 def test_what_must_stop_ends_with_the_lease_of_its_region_and_the_node_goes_on() -> None:
     leases = Leases(trusted_seconds=10)
-    leases.bound_by_region(7, sent_at=100)
+    leases.bound_by_region(LeaseLeft(seconds=7), sent_at=100)
     leases.begun({N1: 1}, sent_at=100)
     assert leases.stop_at(N1) == 105, "two seconds are left for killing"
     assert not leases.has_region_lapsed(104.9)
     assert leases.has_region_lapsed(105)
     assert leases.holds(N1, 105)
-    leases.bound_by_region(60, sent_at=108)
+    leases.bound_by_region(LeaseLeft(seconds=60), sent_at=108)
     assert not leases.has_region_lapsed(108)
     assert leases.stop_at(N1) == 110
 
 
+def test_what_an_agent_counts_itself_holds_while_the_clock_of_the_region_jumps() -> None:
+    leases, jumped = Leases(trusted_seconds=10), LeaseLeft(seconds=0, has_jumped=True)
+    leases.bound_by_region(LeaseLeft(seconds=60), sent_at=100)
+    leases.bound_by_region(jumped, sent_at=110)
+    assert not leases.has_region_lapsed(157.9)
+    assert leases.has_region_lapsed(158)
+    begun_after_it = Leases(trusted_seconds=10)
+    begun_after_it.bound_by_region(jumped, sent_at=110)
+    assert begun_after_it.has_region_lapsed(110)
+
+
 def test_a_region_in_the_database_of_the_global_side_bounds_nothing() -> None:
     leases = Leases(trusted_seconds=10)
-    leases.bound_by_region(None, sent_at=100)
+    leases.bound_by_region(LeaseLeft(seconds=None), sent_at=100)
     leases.begun({N1: 1}, sent_at=100)
     assert leases.stop_at(N1) == 110
     assert not leases.has_region_lapsed(1e12)

@@ -67,6 +67,10 @@ CASES = [
         "The lease of east lapsed at 2026-05-01 12:00:00Z: it takes nothing new until",
     ),
     (
+        finding(Code.CLOCK_JUMPED, "east", since=AT),
+        "The clock of east's database went back (2026-05-01 12:00:00Z by that clock)",
+    ),
+    (
         finding(Code.REGION_UNREACHABLE, "west", why="PostgreSQL at host:5432 did not answer."),
         "The database of west is unreachable, so nothing changes there. PostgreSQL at",
     ),

@@ -33,6 +33,7 @@ _PENDING_CODES = {
     RefusalCode.HEADROOM_RESERVED: PendingCode.HEADROOM,
     RefusalCode.REGION_FENCED: PendingCode.REGION_FENCED,
     RefusalCode.REGION_LEASE_LAPSED: PendingCode.REGION_LEASE_LAPSED,
+    RefusalCode.CLOCK_JUMPED: PendingCode.REGION_LEASE_LAPSED,
     RefusalCode.UNKNOWN_TENANT: PendingCode.NO_GRANT,
 }
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from durable.model.fleet.region_life import LeaseLeft
 from durable.model.ids import NodeId
 
 # What must stop by the end of a lease needs a moment to.
@@ -85,12 +86,17 @@ class Leases:
             before = self._deadlines.get(node, sent_at)
             self._deadlines[node] = max(before, sent_at + self._trusted_seconds)
 
-    def bound_by_region(self, seconds_left: float | None, sent_at: float) -> None:
-        """Adopts how long the lease of the region lasts; None: its nodes' leases are enough."""
-        if seconds_left is None:
+    def bound_by_region(self, left: LeaseLeft, sent_at: float) -> None:
+        """Adopts how long the lease of the region lasts.
+
+        While its clock has jumped, what this agent has counted by its own goes on to hold.
+        """
+        if left.has_jumped and self._region_until < math.inf:
+            return
+        if left.seconds is None:
             self._region_until = math.inf
         else:
-            self._region_until = sent_at + seconds_left - KILLING_SECONDS
+            self._region_until = sent_at + left.seconds - KILLING_SECONDS
 
     def has_region_lapsed(self, now: float) -> bool:
         """Whether the region may have been given up, although its database answers."""

@@ -47,7 +47,8 @@ class RegionLeaseController:
         while True:
             wait = pause
             try:
-                if (await self.once()).is_fenced:
+                lease = await self.once()
+                if lease.is_fenced or lease.went_back_seconds is not None:
                     wait = min(pause, FENCED_SECONDS)
             except (AuthorityError, RefusedError) as error:
                 log.warning("the lease of %s: %s", self._regional.region, error)
@@ -60,6 +61,12 @@ class RegionLeaseController:
         lease = await renew(
             regional.databases, regional.region, self._holder, lease_seconds=self._lease_seconds
         )
+        if lease.went_back_seconds is not None:
+            log.warning(
+                "the clock of %s went back by %.1f s: its lease has ended and is renewed next",
+                regional.region,
+                lease.went_back_seconds,
+            )
         if lease.is_fenced:
             await release_fenced(
                 regional.databases, regional.region, epoch=lease.epoch, most=MAX_RELEASED_AT_ONCE

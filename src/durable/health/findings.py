@@ -25,6 +25,7 @@ class FindingCode(StrEnum):
     REGION_IMPAIRED = "region_impaired"
     REGION_FENCED = "region_fenced"
     REGION_LEASE_LAPSED = "region_lease_lapsed"
+    CLOCK_JUMPED = "clock_jumped"
     REGION_UNREACHABLE = "region_unreachable"
     TEMPORAL_UNREACHABLE = "temporal_unreachable"
 
@@ -98,6 +99,12 @@ _FINDINGS: Mapping[FindingCode, tuple[str, str]] = {
         "worker-down",
         "The lease of {0} lapsed at {since}: it takes nothing new until a worker that reaches both "
         "the region and the global side renews it.",
+    ),
+    FindingCode.CLOCK_JUMPED: (
+        "clock-jump",
+        "The clock of {0}'s database went back ({since} by that clock), so its lease counts for "
+        "nothing: it takes nothing new until a worker that reaches both the region and the global "
+        "side renews it. Check the time service of that machine.",
     ),
     FindingCode.TEMPORAL_UNREACHABLE: (
         "temporal-unreachable",

@@ -66,6 +66,8 @@ def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:
     for one in regions:
         if one.state is RegionState.FENCED:
             found.append(finding(Code.REGION_FENCED, one.region))
+        elif one.clock_went_back_at is not None:
+            found.append(finding(Code.CLOCK_JUMPED, one.region, since=one.clock_went_back_at))
         elif one.lease_lapsed_at is not None:
             found.append(finding(Code.REGION_LEASE_LAPSED, one.region, since=one.lease_lapsed_at))
         if one.nodes and not one.live:

@@ -40,6 +40,7 @@ class RefusalCode(StrEnum):
     REGION_FENCED = "region_fenced"
     REGION_OPEN = "region_open"
     REGION_LEASE_LAPSED = "region_lease_lapsed"
+    CLOCK_JUMPED = "clock_jumped"
     CLAIMS_LEFT = "claims_left"
     SLOT_NOT_OWNED = "slot_not_owned"
     SLOT_TAKEN = "slot_taken"
@@ -104,6 +105,7 @@ WAITING_HELPS = frozenset(
     {
         RefusalCode.REGION_FENCED,
         RefusalCode.REGION_LEASE_LAPSED,
+        RefusalCode.CLOCK_JUMPED,
         RefusalCode.CLAIMS_LEFT,
         RefusalCode.SLOT_TAKEN,
         RefusalCode.NODE_NOT_READY,

@@ -59,7 +59,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         },
     },
     "durable_commit": {
-        "regional.regions": {"UPDATE": {"version", "tokens_issued"}},
+        "regional.regions": {"UPDATE": {"version", "tokens_issued", "clock_seen_at"}},
         "regional.reservations": {
             "INSERT": {"*"},
             "UPDATE": {"state", "ended_at", "changed_version", "freed_version", "actor",
@@ -125,7 +125,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
                 "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
             },
         },
-        "regional.regions": {"UPDATE": {"version", "lease_expires_at"}},
+        "regional.regions": {
+            "UPDATE": {"version", "lease_expires_at", "lease_seconds", "clock_seen_at"},
+        },
     },
     "durable_node_life": {
         "regional.regions": {"UPDATE": {"version"}},
@@ -134,7 +136,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_recovery": {
         "global.regions": {
             "UPDATE": {
-                "epoch", "state", "since", "reason", "evidence", "is_leased_fenced", "seen",
+                "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
+                "lease_expires_at", "seen",
             },
         },
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},
@@ -280,12 +283,12 @@ AUDITS_NOTHING = {
     "durable_commit",
     "durable_scheduler",
     "durable_reader",
-    "durable_region",
 }
 CALLS = {
     "durable_commit": {"regional.hold_leases", "regional.refresh_statistics"},
     "durable_workload": {"global.hold_lock", "global.forget_requests"},
     "durable_messages": {"global.forget_requests"},
+    "durable_region": {"regional.settle_clock"},
     **{
         role: {"global.hold_lock"}
         for role in ("durable_recovery", "durable_policy", "durable_quota", "durable_operators")

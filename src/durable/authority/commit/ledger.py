@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from durable.model.fleet.region_life import HeldLease
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import RegionalOverride
 from durable.model.resources import NOTHING, Amounts, minus, plus
@@ -128,8 +129,8 @@ class Ledger:
     now: datetime
     # The part of it that is held on nodes that fell silent: it takes nothing from those that live.
     on_silent_nodes: Amounts = NOTHING
-    # Until when the global side leaves the region to itself; None: it was never leased.
-    lease_expires_at: datetime | None = None
+    # On which the global side leaves the region to itself; None: it was never leased.
+    lease: HeldLease | None = None
     nodes: dict[str, NodeEntry] = field(default_factory=dict[str, NodeEntry])
     grants: dict[str, GrantEntry] = field(default_factory=dict[str, GrantEntry])
     budgets: dict[str, BudgetEntry] = field(default_factory=dict[str, BudgetEntry])

@@ -18,6 +18,7 @@ from durable.authority.commit.ledger import (
     NodeHealth,
 )
 from durable.authority.db.engine import AsyncConnection
+from durable.authority.fleet.regions import HELD_LEASE, held_lease
 from durable.model.ids import RegionId
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import RegionalOverride
@@ -25,8 +26,8 @@ from durable.model.placement.intents import AnyIntent, Evict, Release, ReleaseCa
 from durable.model.states import PolicyState, RegionState
 
 # NO KEY UPDATE: writers of rows that only refer to the region need not wait.
-_LOCK = text("""
-    SELECT region, epoch, version, state, tokens_issued, lease_expires_at,
+_LOCK = text(f"""
+    SELECT region, epoch, version, state, tokens_issued, {HELD_LEASE},
            capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
            used_cpu_millis, used_memory_mib, used_gpus
       FROM regional.regions WHERE region = :region FOR NO KEY UPDATE
@@ -170,7 +171,7 @@ async def lock_ledger(
         used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
         on_silent_nodes=(around.silent[0], around.silent[1], around.silent[2]),
         now=around.now if now is None else now,
-        lease_expires_at=row.lease_expires_at,
+        lease=held_lease(row),
         budgets={entry["budget"]: _budget(entry) for entry in around.budgets},
         policies={int(number): PolicyState(state) for number, state in around.policies.items()},
         overridable_gates=frozenset(Gate(gate) for gate in around.overridable_gates or ()),

@@ -45,7 +45,9 @@ _RECORD = text(_RECORDED)
 # First of all writes: a reservation may only carry a token that its region has issued.
 _ADVANCE = text(f"""
     WITH recorded AS ({_RECORDED})
-    UPDATE regional.regions SET version = :version, tokens_issued = :tokens_issued
+    UPDATE regional.regions
+       SET version = :version, tokens_issued = :tokens_issued,
+           clock_seen_at = CASE WHEN clock_seen_at < :now THEN :now ELSE clock_seen_at END
      WHERE region = :region
 """)
 

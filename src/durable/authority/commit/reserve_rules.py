@@ -67,14 +67,21 @@ def region_refuses(ledger: Ledger) -> Refused | None:
             f"{ledger.region} is {ledger.state} and takes no new work; "
             "place it elsewhere or wait for the failback.",
         )
-    lapsed_at = ledger.lease_expires_at
-    if lapsed_at is not None and lapsed_at <= ledger.now:
+    lease = ledger.lease
+    if lease is None or lease.seconds_left(ledger.now):
+        return None
+    if lease.has_jumped(ledger.now):
         return refused(
-            RefusalCode.REGION_LEASE_LAPSED,
-            f"The lease of {ledger.region} lapsed at {lapsed_at.isoformat()}: it cannot reach the "
-            "global side, which may give its slots to others. Wait until it is renewed.",
+            RefusalCode.CLOCK_JUMPED,
+            f"The clock of {ledger.region}'s database went back, so nobody can tell whether the "
+            "region's lease still lasts. Wait until its worker has renewed it; "
+            "see runbooks/clock-jump.md.",
         )
-    return None
+    return refused(
+        RefusalCode.REGION_LEASE_LAPSED,
+        f"The lease of {ledger.region} lapsed at {lease.expires_at.isoformat()}: it cannot reach "
+        "the global side, which may give its slots to others. Wait until it is renewed.",
+    )
 
 
 def _policy_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:

@@ -111,7 +111,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "durable_commit",
         {
-            "regional.regions": {"UPDATE": ("version", "tokens_issued")},
+            "regional.regions": {"UPDATE": ("version", "tokens_issued", "clock_seen_at")},
             "regional.reservations": {
                 "INSERT": ALL,
                 "UPDATE": (
@@ -200,7 +200,7 @@ ROLES: tuple[Role, ...] = (
             "global.regions": {
                 "UPDATE": (
                     "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
-                    "seen",
+                    "lease_expires_at", "seen",
                 ),
             },
             "regional.regions": {"UPDATE": ("version", "epoch", "state")},
@@ -249,8 +249,12 @@ ROLES: tuple[Role, ...] = (
             "global.regions": {"UPDATE": (
                 "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
             )},
-            "regional.regions": {"UPDATE": ("version", "lease_expires_at")},
+            "regional.regions": {
+                "UPDATE": ("version", "lease_expires_at", "lease_seconds", "clock_seen_at"),
+            },
         },
+        audits={"regional": ("settle clock",)},
+        calls=("regional.settle_clock",),
     ),
     Role(
         "durable_node_life",

@@ -10,8 +10,9 @@ from durable.authority.db.clock import read_clock
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, write_nodes
-from durable.authority.fleet.regions import lock_region
+from durable.authority.fleet.regions import HELD_LEASE, held_lease, lock_region
 from durable.model.fleet.manifest import NodeSpec
+from durable.model.fleet.region_life import LeaseLeft
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.validation.text import show_moment
@@ -58,18 +59,23 @@ _RENEW = text("""
 """)
 
 # Where the region lives in the database of the global side, no other takes its work without it.
-_REGION_LEASE = text("""
-    SELECT CASE WHEN NOT d.serves_global
-                THEN extract(epoch FROM r.lease_expires_at - clock_timestamp()) END
+_REGION_LEASE = text(f"""
+    SELECT {HELD_LEASE}, d.serves_global,
+           coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now
       FROM regional.regions AS r, regional.deployment AS d WHERE r.region = :region
 """)
 
 
 @regional_transaction("durable_agent", "read the lease of {region}")
-async def read_region_lease(connection: AsyncConnection, region: RegionId) -> float | None:
-    """How many seconds of the region's own lease are left; None: its nodes need not mind it."""
-    left = (await connection.execute(_REGION_LEASE, {"region": region})).scalar_one_or_none()
-    return None if left is None else float(left)
+async def read_region_lease(
+    connection: AsyncConnection, region: RegionId, now: datetime | None = None
+) -> LeaseLeft:
+    """How much of the region's own lease is left for its nodes."""
+    row = (await connection.execute(_REGION_LEASE, {"region": region, "now": now})).one_or_none()
+    held = None if row is None or row.serves_global else held_lease(row)
+    if row is None or held is None:
+        return LeaseLeft(seconds=None)
+    return LeaseLeft(seconds=held.seconds_left(row.now), has_jumped=held.has_jumped(row.now))
 
 
 @regional_transaction("durable_agent", "register nodes of {region}")

@@ -12,6 +12,7 @@ from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.model.fleet.capacity import RegionStatus
+from durable.model.fleet.region_life import HeldLease
 from durable.model.ids import ActorId, RegionId, ZoneId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
@@ -23,6 +24,8 @@ _ADD_ZONES = text("""
     SELECT :region, unnest(CAST(:zones AS text[])) ON CONFLICT DO NOTHING RETURNING zone
 """)
 _LIST = text("SELECT region FROM regional.regions ORDER BY region")
+# What `held_lease` reads of a region's row.
+HELD_LEASE = "lease_expires_at, lease_seconds, clock_seen_at, clock_went_back_at"
 _READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region")
 _LOCK = text(
     "SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR NO KEY UPDATE"
@@ -114,6 +117,18 @@ async def advance_region(connection: AsyncConnection, region: RegionId) -> int:
 def _status(region: RegionId, row: Any) -> RegionStatus:
     state = RegionState(row.state)
     return RegionStatus(region=region, epoch=row.epoch, version=row.version, state=state)
+
+
+def held_lease(row: Any) -> HeldLease | None:
+    """The lease that the region lives on; None: on none yet."""
+    if row.lease_expires_at is None:
+        return None
+    return HeldLease(
+        expires_at=row.lease_expires_at,
+        length_seconds=row.lease_seconds,
+        seen_at=row.clock_seen_at,
+        went_back_at=row.clock_went_back_at,
+    )
 
 
 def unknown_region(region: RegionId) -> RefusedError:

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.engine import AsyncConnection
+from durable.model.fleet.region_life import STEP
 from durable.model.ids import RegionId
 from durable.model.states import RegionState
 from durable.validation.value import Value
@@ -23,6 +24,8 @@ class RegionReadiness(Value):
     state: RegionState
     # When its lease lapsed; None while it lasts, or if it never had one.
     lease_lapsed_at: AwareDatetime | None = None
+    # When its clock went back, as long as its lease has not been renewed since.
+    clock_went_back_at: AwareDatetime | None = None
     nodes: int
     # Those whose agent has renewed their lease under the region's present epoch.
     live: int
@@ -37,6 +40,8 @@ _READINESS = text("""
     SELECT g.region, g.state,
            CASE WHEN g.lease_expires_at <= clock.now THEN g.lease_expires_at END
                AS lease_lapsed_at,
+           CASE WHEN g.lease_expires_at <= g.clock_went_back_at THEN g.clock_went_back_at
+                WHEN g.clock_seen_at > clock.now + :step THEN clock.now END AS clock_went_back_at,
            n.nodes, n.live, n.simulated_away, h.overdue, h.overdue_since
       FROM regional.regions AS g
      CROSS JOIN (SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now) AS clock
@@ -66,7 +71,8 @@ async def read_readiness(
     """The regions of one database."""
 
     async def read(connection: AsyncConnection) -> list[RegionReadiness]:
-        rows = await connection.execute(_READINESS, {"margin": OVERDUE_AFTER_SECONDS, "now": now})
+        asked = {"margin": OVERDUE_AFTER_SECONDS, "now": now, "step": STEP}
+        rows = await connection.execute(_READINESS, asked)
         return [RegionReadiness(**row) for row in rows.mappings()]
 
     engine = databases.at(url, "durable_reader")

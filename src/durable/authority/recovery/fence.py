@@ -29,11 +29,15 @@ from durable.model.states import RegionState
 
 OBEYS = ActorId("controller:region")
 
+# No lease lasts longer than its length from now, whatever the clock was when it began.
 _SET_FACT = text("""
     UPDATE global.regions
        SET epoch = :epoch, state = :state, since = clock_timestamp(), reason = :reason,
-           evidence = CAST(:evidence AS jsonb), is_leased_fenced = false
+           evidence = CAST(:evidence AS jsonb), is_leased_fenced = false,
+           lease_expires_at = least(
+               lease_expires_at, clock_timestamp() + make_interval(secs => lease_seconds))
      WHERE region = :region
+    RETURNING lease_expires_at
 """)
 _LEASE_FENCED = text("""
     UPDATE global.regions SET is_leased_fenced = :goes_on
@@ -201,16 +205,14 @@ async def _set_fact(
     evidence: Mapping[str, Any],
     action: str,
 ) -> RegionFact:
-    fact = was.model_copy(
-        update={"state": state, "epoch": epoch, "reason": reason, "evidence": dict(evidence)}
+    change = {"state": state, "epoch": epoch, "reason": reason}
+    set_fact = await connection.execute(
+        _SET_FACT, {"region": was.region, **change, "evidence": json.dumps(evidence)}
     )
-    await connection.execute(
-        _SET_FACT,
-        {
-            "region": was.region, "epoch": epoch, "state": state.value, "reason": reason,
-            "evidence": json.dumps(evidence),
-        },
-    )  # fmt: skip
+    lease_expires_at = set_fact.scalar_one()
+    fact = was.model_copy(
+        update={**change, "evidence": dict(evidence), "lease_expires_at": lease_expires_at}
+    )
     await audit.append(
         connection,
         audit.GLOBAL_CHAIN,

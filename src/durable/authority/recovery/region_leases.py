@@ -3,37 +3,45 @@
 The region's clock is read first, so the region's lease ends no later than the global side's,
 although the two clocks are never compared. When the global side's has lapsed, and a margin for
 clocks that run at different speeds, the region has stopped by itself: it need not be reached.
+
+A clock may jump. One that went back ends the region's lease at once, and nothing is renewed across
+that: how much of the lease was over by then, nobody knows. One that went ahead lets it lapse.
 """
 
 from datetime import datetime, timedelta
 
 from sqlalchemy import text
 
+from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
-from durable.authority.fleet.regions import lock_region, unknown_region
-from durable.authority.recovery.fence import obey
+from durable.authority.fleet.regions import HELD_LEASE, held_lease, lock_region, unknown_region
+from durable.authority.recovery.fence import OBEYS, obey
 from durable.authority.recovery.region_facts import lock_fact, read_fact
-from durable.model.fleet.region_life import RegionFact, RegionLease
+from durable.model.fleet.region_life import STEP, HeldLease, RegionFact, RegionLease
 from durable.model.ids import RegionId
 
-_CLOCK = text("""
-    SELECT clock_timestamp() AS now, lease_expires_at IS NOT NULL AS is_leased
+_CLOCK = text(f"""
+    SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now, {HELD_LEASE}
       FROM regional.regions WHERE region = :region
 """)
 _BEGIN = text("""
-    UPDATE regional.regions SET lease_expires_at = :now
+    UPDATE regional.regions SET lease_expires_at = :now, clock_seen_at = :now
      WHERE region = :region AND lease_expires_at IS NULL
 """)
+_SETTLE = text("SELECT regional.settle_clock(:region, :before, :now, :step)")
 # The lease of a fenced region goes on only while it has not lapsed: slots that were handed over
 # since then must not come to life there again.
 _RENEW = text("""
     UPDATE global.regions
        SET lease_number = lease_number + 1, lease_holder = :holder,
-           lease_seconds = :seconds,
+           lease_seconds = CASE WHEN lease_expires_at > clock_timestamp() + :length
+                                THEN greatest(lease_seconds, :seconds) ELSE :seconds END,
            lease_expires_at = greatest(
-               lease_expires_at, clock_timestamp() + make_interval(secs => :seconds))
+               least(lease_expires_at, clock_timestamp() + make_interval(secs => lease_seconds)),
+               clock_timestamp() + :length)
      WHERE region = :region
        AND (state <> 'fenced' OR is_leased_fenced AND lease_expires_at > clock_timestamp())
 """)
@@ -41,40 +49,59 @@ _RENEW = text("""
 _COPY = text("""
     UPDATE regional.regions
        SET lease_expires_at = greatest(lease_expires_at, :expires_at),
-           version = version + (lease_expires_at <= clock_timestamp())::integer
+           lease_seconds = CASE WHEN :expires_at >= lease_expires_at
+                                THEN :seconds ELSE lease_seconds END,
+           clock_seen_at = greatest(clock_seen_at, :now),
+           version = version + (lease_expires_at <= :now)::integer
      WHERE region = :region
 """)
 
 
 async def renew(
-    databases: Databases, region: RegionId, holder: str, *, lease_seconds: float
+    databases: Databases,
+    region: RegionId,
+    holder: str,
+    *,
+    lease_seconds: float,
+    now: datetime | None = None,
 ) -> RegionLease:
     """Extends the region's lease; a region that was fenced meanwhile learns of it and obeys.
 
     A fenced region takes nothing new, lease or not. While it answers, what could not be moved out
     of it goes on.
     """
-    before, is_leased = await _read_clock(databases, region)
-    if not is_leased:
+    before, held = await _read_clock(databases, region, now)
+    if held is None:
         await read_fact(databases, region)  # refuses one that the global side does not know
         await _begin(databases, region, before)
+    elif held.must_settle(before):
+        went_back = await _settle(databases, region, now)
+        fact = await read_fact(databases, region)
+        return _lease(fact).model_copy(update={"went_back_seconds": went_back})
     fact, is_renewed = await _renew(databases, region, holder, lease_seconds)
     await obey(databases, fact)
-    lease = RegionLease(region=region, epoch=fact.epoch, is_fenced=fact.is_fenced)
     if not is_renewed:
-        return lease
+        return _lease(fact)
+    went_back = await _copy(databases, region, before, lease_seconds, now)
+    if went_back is not None:
+        return _lease(fact).model_copy(update={"went_back_seconds": went_back})
     expires_at = before + timedelta(seconds=lease_seconds)
-    await _copy(databases, region, expires_at)
-    return lease.model_copy(update={"expires_at": expires_at})
+    return _lease(fact).model_copy(update={"expires_at": expires_at})
+
+
+def _lease(fact: RegionFact) -> RegionLease:
+    return RegionLease(region=fact.region, epoch=fact.epoch, is_fenced=fact.is_fenced)
 
 
 @regional_transaction("durable_reader", "read the clock of {region}")
-async def _read_clock(connection: AsyncConnection, region: RegionId) -> tuple[datetime, bool]:
-    """The region's clock, and whether it lives on leases already."""
-    row = (await connection.execute(_CLOCK, {"region": region})).one_or_none()
+async def _read_clock(
+    connection: AsyncConnection, region: RegionId, now: datetime | None
+) -> tuple[datetime, HeldLease | None]:
+    """The region's clock, and the lease that it lives on already."""
+    row = (await connection.execute(_CLOCK, {"region": region, "now": now})).one_or_none()
     if row is None:
         raise unknown_region(region)
-    return row.now, row.is_leased
+    return row.now, held_lease(row)
 
 
 @regional_transaction("durable_region", "begin the lease of {region}")
@@ -86,16 +113,57 @@ async def _begin(connection: AsyncConnection, region: RegionId, now: datetime) -
     await connection.execute(_BEGIN, {"region": region, "now": now})
 
 
+@regional_transaction("durable_region", "settle the clock of {region}")
+async def _settle(
+    connection: AsyncConnection, region: RegionId, now: datetime | None
+) -> float | None:
+    await lock_region(connection, region)
+    at = await read_clock(connection, now)
+    return await _settle_locked(connection, region, at, at)
+
+
+async def _settle_locked(
+    connection: AsyncConnection, region: RegionId, before: datetime, now: datetime
+) -> float | None:
+    """Ends the lease if the clock went back; the seconds by which it did."""
+    moment = {"region": region, "before": before, "now": now, "step": STEP}
+    went_back = (await connection.execute(_SETTLE, moment)).scalar_one()
+    if went_back is not None:
+        await audit.append(
+            connection,
+            region,
+            actor=OBEYS,
+            action="settle clock",
+            target=f"region/{region}",
+            after={"went_back_seconds": went_back, "now": now.isoformat()},
+        )
+    return went_back
+
+
 @global_transaction("durable_region", "renew the lease of {region}")
 async def _renew(
     connection: AsyncConnection, region: RegionId, holder: str, seconds: float
 ) -> tuple[RegionFact, bool]:
     fact = await lock_fact(connection, region)
-    renewal = {"region": region, "holder": holder, "seconds": seconds}
+    length = timedelta(seconds=seconds)
+    renewal = {"region": region, "holder": holder, "seconds": seconds, "length": length}
     return fact, (await connection.execute(_RENEW, renewal)).rowcount == 1
 
 
 @regional_transaction("durable_region", "extend the lease of {region}")
-async def _copy(connection: AsyncConnection, region: RegionId, expires_at: datetime) -> None:
+async def _copy(
+    connection: AsyncConnection,
+    region: RegionId,
+    before: datetime,
+    seconds: float,
+    now: datetime | None,
+) -> float | None:
+    """Extends it as of the clock read before; how far the clock went back instead, if it did."""
     await lock_region(connection, region)
-    await connection.execute(_COPY, {"region": region, "expires_at": expires_at})
+    at = await read_clock(connection, now)
+    if (went_back := await _settle_locked(connection, region, before, at)) is not None:
+        return went_back
+    expires_at = before + timedelta(seconds=seconds)
+    copied = {"region": region, "now": at, "seconds": seconds, "expires_at": expires_at}
+    await connection.execute(_COPY, copied)
+    return None

@@ -14,6 +14,8 @@ from durable.validation.value import Value
 
 # Two clocks are never compared, but a lease is measured by both; one may run a little faster.
 MARGIN = timedelta(seconds=3)
+# What a clock is corrected by without being taken for one that jumped.
+STEP = timedelta(seconds=1)
 
 
 class RegionFact(Value):
@@ -78,6 +80,48 @@ class RegionFact(Value):
         return at is not None and at <= self.read_at
 
 
+class HeldLease(Value):
+    """The region's own copy of its lease, by a clock that may jump.
+
+    An end that is further away than the lease is long was written by a clock that was ahead; and
+    after a clock went back nobody can tell how much of the lease is over.
+    """
+
+    expires_at: AwareDatetime
+    # How long it lasts from a renewal.
+    length_seconds: float
+    # The latest moment that this clock showed.
+    seen_at: AwareDatetime | None = None
+    # When the clock was last found to have gone back, which ended the lease.
+    went_back_at: AwareDatetime | None = None
+
+    def has_jumped(self, now: datetime) -> bool:
+        """Whether the clock went back since; then the lease is void until it is renewed."""
+        ended = self.went_back_at is not None and self.expires_at <= self.went_back_at
+        return ended or self.must_settle(now)
+
+    def must_settle(self, now: datetime) -> bool:
+        """Whether the jump is yet to be dealt with."""
+        went_back = self.seen_at is not None and now < self.seen_at - STEP
+        longest = timedelta(seconds=self.length_seconds) + MARGIN
+        return went_back or self.expires_at > now + longest
+
+    def seconds_left(self, now: datetime) -> float:
+        """How long it lasts yet; nothing after a jump."""
+        if self.has_jumped(now):
+            return 0.0
+        return max(0.0, (self.expires_at - now).total_seconds())
+
+
+class LeaseLeft(Value):
+    """How much of a region's lease is left for its nodes, as an agent is told."""
+
+    # None: its nodes need not mind it.
+    seconds: float | None
+    # The clock that could say went back: what the agent was told before, and counts itself, holds.
+    has_jumped: bool = False
+
+
 class RegionLease(Value):
     """What a renewal came to: a lease until then by the region's own clock, and the fence."""
 
@@ -86,6 +130,8 @@ class RegionLease(Value):
     is_fenced: bool
     # None if it was not extended.
     expires_at: AwareDatetime | None = None
+    # By how much the region's clock had gone back: across that, nothing is renewed.
+    went_back_seconds: float | None = None
 
 
 class Fence(Value):

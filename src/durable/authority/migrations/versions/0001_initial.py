@@ -17,6 +17,7 @@ PARTS = (
     "nodes",
     "quota",
     "lifecycles",
+    "clocks",
     "records",
     "locks",
 )

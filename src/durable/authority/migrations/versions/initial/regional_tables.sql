@@ -20,6 +20,12 @@ CREATE TABLE regional.regions (
     state TEXT DEFAULT 'open' NOT NULL,
     -- Until when the global side leaves the region to itself; a region without one is on none yet.
     lease_expires_at TIMESTAMP WITH TIME ZONE,
+    -- How long that lease lasts from its renewal.
+    lease_seconds DOUBLE PRECISION DEFAULT 0 NOT NULL,
+    -- The latest moment that the clock showed a renewal or a commit, while it lives on leases; and
+    -- when it was last found to have gone back behind that, by the clock as it was from then on.
+    clock_seen_at TIMESTAMP WITH TIME ZONE,
+    clock_went_back_at TIMESTAMP WITH TIME ZONE,
     capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
     capacity_gpus BIGINT DEFAULT 0 NOT NULL,
