@@ -24,6 +24,7 @@ def test_the_first_policy_weighs_every_score() -> None:
         ({"weights": {"spred": 1.0, "cost": 1.0}}, "unknown score spred; known scores: spread, "),
         ({"weights": {"cost": -1.0}}, "field weights.cost: got -1.0"),
         ({"weights": {}}, "field weights"),
+        ({"weights": {"cost": 0.0, "spread": 0.0}}, "field weights: every weight is 0, so that no"),
         ({"candidates_kep": 5}, "did you mean candidates_kept?"),
         ({"retry_first_seconds": 601.0}, "field retry_first_seconds: got 601.0"),
         ({"signed_verbs": ["approve", "cordon"]}, "field signed_verbs: cordon: only commands do"),

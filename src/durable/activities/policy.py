@@ -42,6 +42,7 @@ from durable.plan.shadow import Shadow
 from durable.planners.policy_rollout.guardrails import stricter
 from durable.planners.policy_rollout.steps import (
     Enter,
+    Hold,
     LeaveRegion,
     ObservedPolicy,
     PolicyStep,
@@ -117,7 +118,7 @@ class PolicyActivities:
         if bake is not None and bake.region in regions.by_region:
             watched = regions.by_region[bake.region].state
             if watched in (PolicyState.CANARY, PolicyState.ACTIVE):
-                health = await read_health(self._databases, bake.region, revision, bake.since)
+                health = await read_health(self._databases, bake.region, revision)
         now = await read_time(self._databases)
         frozen = await read_frozen(self._databases, regions.by_region)
         return ObservedPolicy(rollout, regions.by_region, now, regions.unreachable, health, frozen)
@@ -152,14 +153,27 @@ class PolicyActivities:
             case Reach(phase):
                 await reach_phase(self._databases, rollout, phase, await self._restored(phase))
             case Trip(sentence):
-                await take_order(
-                    self._databases, _guardrail(rollout, sentence), asked=None,
-                    default_canary=RegionId("none"),
-                )  # fmt: skip
+                why = f"guardrail: {sentence}"
+                await self._order_itself(rollout, PolicyOrderKind.ROLLBACK, why)
+            case Hold(sentence):
+                await self._order_itself(rollout, PolicyOrderKind.PAUSE, sentence)
             case Rest():
                 pass
             case _:
                 assert_never(step)
+
+    async def _order_itself(
+        self, rollout: PolicyRollout, kind: PolicyOrderKind, reason: str
+    ) -> None:
+        order = PolicyOrder(
+            revision=rollout.revision,
+            kind=kind,
+            actor=POLICY_CONTROLLER,
+            reason=shorten(reason),
+            request=controllers_request(_OWN_ORDERS[kind], rollout.revision, rollout.number),
+            after=rollout.number,
+        )
+        await take_order(self._databases, order, asked=None, default_canary=RegionId("none"))
 
     async def _restored(self, phase: PolicyPhase) -> Sequence[PolicyRevision]:
         """The revisions that decide again after a rollback."""
@@ -232,6 +246,9 @@ class PolicyActivities:
         return (self.order_policy, self.shadow_policy, self.advance_policy)
 
 
+# What the controller orders itself, as its requests are named.
+_OWN_ORDERS = {PolicyOrderKind.ROLLBACK: "guardrail", PolicyOrderKind.PAUSE: "silent"}
+
 _PAYLOADS: Mapping[PolicyOrderKind, type[PolicyRequest]] = {
     PolicyOrderKind.PROMOTE: PromotePolicy,
     PolicyOrderKind.PAUSE: PausePolicy,
@@ -255,15 +272,4 @@ def _order(message: OperatorMessage) -> PolicyOrder:
         request=request.request_id,
         after=request.after,
         **given,
-    )
-
-
-def _guardrail(rollout: PolicyRollout, sentence: str) -> PolicyOrder:
-    return PolicyOrder(
-        revision=rollout.revision,
-        kind=PolicyOrderKind.ROLLBACK,
-        actor=POLICY_CONTROLLER,
-        reason=shorten(f"guardrail: {sentence}"),
-        request=controllers_request("guardrail", rollout.revision, rollout.number),
-        after=rollout.number,
     )

@@ -48,6 +48,14 @@ def policy_problems(policy: Policy) -> list[tuple[Location, str]]:
         (("weights", name), f"unknown score {name}; known scores: {', '.join(known)}")
         for name in sorted(set(policy.weights) - set(known))
     ]
+    if not any(policy.weights.values()):
+        problems.append(
+            (
+                ("weights",),
+                "every weight is 0, so that no score would count and nodes were chosen by chance; "
+                "allowed: at least one above 0",
+            )
+        )
     if policy.retry_first_seconds > policy.retry_longest_seconds:
         problems.append(
             (

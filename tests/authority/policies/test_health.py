@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from durable.authority.policies.health import read_health, read_pending_percent
 from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import write_requests
 from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.slots.shares import Publication, PublishedShare, publish
 from durable.model.placement.pending import Pending
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.records import Decision
@@ -17,6 +19,7 @@ from durable.model.placement.request import SchedulingRequest
 from durable.model.policy.rollout import PolicyHealth
 from durable.model.resources import Resources
 from durable.model.states import RequestState
+from durable.model.work.share import DesiredShare
 from durable.model.work.workload import WorkloadSpec
 from tests.authority.policies.world import in_force, published
 from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, T0, World, seconds
@@ -83,6 +86,29 @@ async def decide(
         number, node, generation=number + 1, policy_revision=revision, resources=SMALL
     )
     await (world.granted(intent) if granted else world.refused(intent))
+
+
+async def given(world: World, **moments: float) -> None:
+    """The share of generation 1 got each of these slots at its moment."""
+    slots = tuple(int(name.removeprefix("slot")) for name in moments)
+    share = DesiredShare(slots=slots, spec=SPEC, revision=1)
+    published = PublishedShare(RISK, API, 1, share)
+    publication = Publication(RISK, API, 1, None, (published,))
+    assert await publish(world.databases, EAST, [publication]) == [True]
+    at = [seconds(moment) for moment in moments.values()]
+    with psycopg.connect(world.databases.url_of(EAST)) as owner:
+        owner.execute("UPDATE regional.shares SET given_at = %s", [at])
+
+
+async def grant(world: World, slot: int, moment: float) -> None:
+    """A slot of generation 1 is decided and reserved at this moment."""
+    made = Decision(
+        region=EAST, tenant=RISK, workload=API, generation=1, attempt=slot + 1, policy_revision=2,
+        cache_version=1, evidence={}, decided_at=seconds(moment),
+    )  # fmt: skip
+    await record_decisions(world.databases, EAST, [made])
+    world.now = seconds(moment)
+    await world.granted(world.reserve(slot, attempt=slot + 1, policy_revision=2, resources=SMALL))
 
 
 async def place(world: World, number: int, since: float, waited: float, **fields: Any) -> None:
@@ -152,6 +178,34 @@ async def test_what_began_to_wait_again_is_not_said_to_have_waited_all_the_time(
     await waits_since(world, 1, 250)
     found = await health(world)
     assert (found.reserves, found.place_seconds) == (2, 1.0)
+
+
+async def test_a_slot_waits_since_its_region_was_given_it(world: World) -> None:
+    """A slow rollout is no long wait: its request began with the first slot."""
+    await given(world, slot0=0, slot1=600, slot2=1200)
+    await waits_since(world, 0, 0)
+    for slot, granted in ((0, 3.0), (1, 604.0), (2, 1202.0)):
+        await grant(world, slot, granted)
+    assert (await health(world)).place_seconds == 4.0
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+async def test_a_placement_whose_clock_is_elsewhere_waited_no_other_time(
+    world: World, ahead: float
+) -> None:
+    await given(world, slot0=600)
+    await waits_since(world, 0, ahead)
+    await grant(world, 0, 604.0)
+    assert (await health(world)).place_seconds == 4.0
+
+
+async def test_what_was_placed_at_once_again_begins_to_wait_then(world: World) -> None:
+    """A replica that failed after an hour and was replaced in a second has waited a second."""
+    await place(world, 0, since=0, waited=1)
+    placed = {"state": RequestState.PLACED, "pending": None, "waiting": 0, "attempts": 2}
+    await waits_since(world, 0, 3600, **placed)
+    await grant(world, 1, 3601.0)
+    assert (await health(world)).place_seconds == 1.0
 
 
 async def test_what_waits_is_shown_as_a_part_of_all_that_is_wanted(world: World) -> None:

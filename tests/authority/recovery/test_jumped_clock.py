@@ -137,12 +137,16 @@ async def test_a_commit_remembers_the_clock_that_it_saw(
         await world.granted(world.reserve(1))
 
 
-async def test_a_refusal_for_a_jump_is_not_kept_under_the_key(ahead: World) -> None:
-    intent = ahead.reserve(0)
-    assert await ahead.refused(intent) is RefusalCode.CLOCK_JUMPED
-    await renewed(ahead, T0)
-    await renewed(ahead, T0)
-    await ahead.granted(intent)
+async def test_a_refusal_for_a_jump_wedges_no_claim(ready_world: World) -> None:
+    world = ready_world
+    await renewed(world, T0)
+    token = (await world.granted(world.reserve(0))).token
+    await renewed(world, T0 + HOUR)
+    bind = world.bind(token, 0)
+    assert await world.refused(bind) is RefusalCode.CLOCK_JUMPED
+    await renewed(world, T0)
+    await renewed(world, T0)
+    await world.granted(bind)
 
 
 async def test_leases_of_nodes_last_no_longer_than_their_length_then(

@@ -2,6 +2,9 @@
 
 import asyncio
 
+from datetime import datetime
+
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -147,3 +150,20 @@ async def test_a_share_that_changes_while_it_is_closed_is_closed_first_or_not_at
     [refused], [is_written] = await asyncio.gather(closing, published(ready_world, division(2, 1)))
     assert (refused is None) is not is_written
     assert await generations(ready_world) == ([1] if is_written else [])
+
+
+async def test_a_share_keeps_since_when_each_slot_has_been_in_it(ready_world: World) -> None:
+    given: list[dict[int, datetime]] = []
+    for revision, slots in enumerate([(0, 1), (1, 2, 0), (2,), (2, 1)], start=1):
+        share = DesiredShare(slots=slots, spec=SPEC, revision=revision)
+        shares = (PublishedShare(RISK, API, 1, share),)
+        division = Publication(RISK, API, revision, None, shares)
+        assert await published(ready_world, division) == [True]
+        with psycopg.connect(ready_world.databases.url_of(EAST)) as owner:
+            row = owner.execute("SELECT slots, given_at FROM regional.shares").fetchone()
+        assert row is not None
+        given.append(dict(zip(*row, strict=True)))
+    first, grown, shrunk, again = given
+    assert first[0] == first[1] == grown[0] == grown[1] < grown[2] == shrunk[2] == again[2]
+    assert shrunk.keys() == {2}
+    assert again[1] > grown[2]

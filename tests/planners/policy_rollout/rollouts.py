@@ -32,5 +32,8 @@ def rollout(phase: PolicyPhase = PolicyPhase.CANARY, **fields: Any) -> PolicyRol
     return PolicyRollout(phase=phase, **given)
 
 
-def regions(**states: PolicyState) -> dict[RegionId, RegionPolicy]:
-    return {RegionId(name): RegionPolicy(state=state, number=7) for name, state in states.items()}
+def regions(age_seconds: float = 0, **states: PolicyState) -> dict[RegionId, RegionPolicy]:
+    return {
+        RegionId(name): RegionPolicy(state=state, number=7, age_seconds=age_seconds)
+        for name, state in states.items()
+    }

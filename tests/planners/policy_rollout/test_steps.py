@@ -14,6 +14,7 @@ from durable.model.states import PolicyState
 from durable.planners.policy_rollout.guardrails import broken_guardrail, stricter
 from durable.planners.policy_rollout.steps import (
     Enter,
+    Hold,
     LeaveRegion,
     ObservedPolicy,
     PolicyStep,
@@ -42,13 +43,20 @@ SICK = PolicyHealth(pending_percent=30)
 
 
 def step(
-    of: PolicyRollout, now: float = 0, missing: str = "", frozen: str = "", **fields: Any
+    of: PolicyRollout,
+    now: float = 0,
+    missing: str = "",
+    frozen: str = "",
+    age: float | None = None,
+    **fields: Any,
 ) -> PolicyStep:
+    """So many seconds after the note, and in force for as long as that unless stated otherwise."""
     away = {RegionId(missing): "no route"} if missing else {}
     froze = {RegionId(name): f"ann froze {name}" for name in frozen.split()}
     states = {name: value for name, value in fields.items() if isinstance(value, PolicyState)}
     health = fields.get("health")
-    observed = ObservedPolicy(of, regions(**states), after(now), away, health, froze)
+    held = regions(now if age is None else age, **states)
+    observed = ObservedPolicy(of, held, after(now), away, health, froze)
     return next_step(observed, GUARDRAILS)
 
 
@@ -79,8 +87,11 @@ def test_a_published_revision_waits_for_a_person() -> None:
         (rollout(WIDENING, bake=bake(WEST)),
          {"east": ACTIVE, "north": ACTIVE, "west": ACTIVE, "now": 60},
          Reach(PolicyPhase.EVERYWHERE)),
-        (rollout(WIDENING, bake=bake(WEST)),
+        # One that a person has promoted on goes on without it.
+        (rollout(WIDENING, bake=bake(WEST, is_cut_short=True)),
          {"east": ACTIVE, "north": NEW, "missing": "west", "now": 60}, Watch(NORTH)),
+        # The watch counts from when it came into force, however late that was, and by both clocks.
+        (rollout(bake=bake()), {"east": CANARY, "now": 9_000, "age": 300}, Reach(WIDENING)),
         # A freeze of one region keeps no other waiting, also one that came after its watch began.
         (rollout(WIDENING, bake=bake()),
          {"east": ACTIVE, "north": NEW, "west": NEW, "frozen": "north"}, Watch(WEST)),
@@ -101,6 +112,11 @@ def test_the_next_step(of: PolicyRollout, fields: dict[str, Any], expected: Poli
     ("of", "fields", "words"),
     [
         (rollout(bake=bake()), {"east": CANARY, "now": 299}, "east is watched until 00:05:00Z"),
+        # It came into force an hour after the note; and a clock there that jumped ends nothing.
+        (rollout(bake=bake()), {"east": CANARY, "now": 3600, "age": 0}, "until 01:05:00Z"),
+        (rollout(bake=bake()), {"east": CANARY, "now": 10, "age": 3600}, "until 00:05:00Z"),
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "north": ACTIVE, "west": NEW, "now": 3600, "age": 1}, "until 01:00:59Z"),
         (rollout(is_paused=True), {"east": NEW}, "alice paused it (INC-42)"),
         (rollout(), {"missing": "east", "west": NEW}, "east to answer: no route"),
         (rollout(WIDENING, bake=bake(NORTH)), {"east": ACTIVE, "north": ACTIVE, "west": NEW},
@@ -110,7 +126,14 @@ def test_the_next_step(of: PolicyRollout, fields: dict[str, Any], expected: Poli
         # What it does there is not known: no other region follows before its time is over.
         (rollout(WIDENING, bake=bake(NORTH)),
          {"east": ACTIVE, "missing": "north", "west": NEW, "now": 59},
-         "north to answer, or the end of its watch at 00:01:00Z: no route"),
+         "north to answer, which is watched; paused at 00:11:00Z if it does not: no route"),
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "missing": "north", "west": NEW, "now": 659}, "paused at 00:11:00Z"),
+        (rollout(bake=bake()), {"missing": "east", "west": NEW, "now": 899},
+         "east to answer, which is watched; paused at 00:15:00Z if it does not: no route"),
+        # A person who promoted it again waits for as long again.
+        (rollout(WIDENING, bake=bake(NORTH), changed_at=after(1000)),
+         {"east": ACTIVE, "missing": "north", "west": NEW, "now": 1659}, "paused at 00:27:40Z"),
         (rollout(ROLLING_BACK), {"east": BACK, "missing": "west"}, "west to answer: no route"),
         (rollout(WIDENING, bake=bake(WEST)),
          {"east": ACTIVE, "north": NEW, "west": ACTIVE, "frozen": "north", "now": 60},
@@ -125,6 +148,23 @@ def test_a_wait_says_what_for(of: PolicyRollout, fields: dict[str, Any], words: 
     assert isinstance(rest, Rest)
     assert words in rest.why
     assert not rest.is_final
+
+
+@pytest.mark.parametrize(
+    ("of", "fields"),
+    [
+        (rollout(bake=bake()), {"missing": "east", "west": NEW, "now": 900}),
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "missing": "north", "west": NEW, "now": 660}),
+    ],
+)  # fmt: skip
+def test_a_region_that_stays_silent_while_it_is_watched_pauses_the_promotion(
+    of: PolicyRollout, fields: dict[str, Any]
+) -> None:
+    held = step(of, **fields)
+    assert isinstance(held, Hold)
+    assert "does not answer while it is watched" in held.sentence
+    assert "promote revision 5" in held.sentence
 
 
 @pytest.mark.parametrize("phase", [PolicyPhase.EVERYWHERE, PolicyPhase.SUPERSEDED,
@@ -196,8 +236,15 @@ def take(observed: ObservedPolicy, taken: PolicyStep) -> ObservedPolicy:
         case Trip():
             back = {"phase": ROLLING_BACK, "number": of.number + 1}
             return replace(observed, rollout=of.model_copy(update=back), health=None)
+        case Hold():
+            return replace(observed, rollout=of.model_copy(update={"is_paused": True}))
         case Rest(_, until):
-            return replace(observed, now=until or observed.now)
+            waited = ((until or observed.now) - observed.now).total_seconds()
+            aged = {
+                name: one.model_copy(update={"age_seconds": one.age_seconds + waited})
+                for name, one in held.items()
+            }
+            return replace(observed, now=until or observed.now, regions=aged)
     return replace(observed, regions=held)
 
 

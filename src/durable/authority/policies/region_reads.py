@@ -19,7 +19,9 @@ from durable.model.policy.rollout import RegionPolicy, RolledBack, RolledBackSha
 from durable.model.states import PolicyState
 
 _READ = text("""
-    SELECT state, number FROM regional.policy_states
+    SELECT state, number,
+           greatest(0, extract(epoch FROM clock_timestamp() - changed_at))::float8 AS age_seconds
+      FROM regional.policy_states
      WHERE region = :region AND revision = :revision
 """)
 
@@ -96,7 +98,9 @@ async def find_region_policy(
     row = (await connection.execute(_READ, of)).one_or_none()
     if row is None:
         return RegionPolicy(state=PolicyState.PUBLISHED)
-    return RegionPolicy(state=PolicyState(row.state), number=row.number)
+    return RegionPolicy(
+        state=PolicyState(row.state), number=row.number, age_seconds=row.age_seconds
+    )
 
 
 async def find_report(

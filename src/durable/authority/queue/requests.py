@@ -51,7 +51,7 @@ _WRITE = text("""
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
            pending_code = excluded.pending_code,
            pending_parameters = excluded.pending_parameters, attempts = excluded.attempts,
-           enqueued_at = CASE WHEN r.state = 'placed' AND excluded.state <> 'placed'
+           enqueued_at = CASE WHEN r.state = 'placed'
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,

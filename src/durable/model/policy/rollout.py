@@ -1,7 +1,6 @@
 """How a policy revision comes into force, region by region, and how it is rolled back."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
@@ -88,16 +87,16 @@ _DONE = {
 
 
 class Bake(Value):
-    """The region that is watched now: since when, and what waited there before."""
+    """The region that is watched now: when what waited there before was noted.
+
+    How long it is watched counts from when the revision came into force there, which may be later.
+    """
 
     region: RegionId
     since: AwareDatetime
     pending_percent_before: Annotated[float, Field(ge=0, le=100)] = 0.0
     # A person promoted it before its time was over.
     is_cut_short: bool = False
-
-    def ends_at(self, seconds: float) -> datetime:
-        return self.since if self.is_cut_short else self.since + timedelta(seconds=seconds)
 
 
 class PolicyRollout(Value):
@@ -128,6 +127,8 @@ class RegionPolicy(Value):
 
     state: PolicyState
     number: Annotated[int, Field(ge=0)] = 0
+    # For how long it has been in that state, by the region's own clock.
+    age_seconds: Annotated[float, Field(ge=0)] = 0.0
 
 
 class PolicyHealth(Value):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from durable.model.ids import RegionId
@@ -17,6 +17,9 @@ from durable.model.policy.rollout import (
 from durable.model.states import PolicyState
 from durable.planners.policy_rollout.guardrails import broken_guardrail
 from durable.planners.rest import Rest
+
+# After the time of its watch, a region that does not answer is waited for so long.
+SILENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,14 @@ class Trip:
     sentence: str
 
 
-PolicyStep = Watch | Enter | LeaveRegion | Reach | Trip | Rest
+@dataclass(frozen=True)
+class Hold:
+    """The region that is watched has been silent for too long: pause, so that a person decides."""
+
+    sentence: str
+
+
+PolicyStep = Watch | Enter | LeaveRegion | Reach | Trip | Hold | Rest
 
 
 def next_step(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
@@ -108,17 +118,17 @@ def _forward(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
 
 def _canary(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     rollout = observed.rollout
-    region = rollout.canary
+    region, bake = rollout.canary, rollout.bake
     assert region is not None, "a canary has its region"
     if region in observed.unreachable:
-        return Rest(f"{region} to answer: {observed.unreachable[region]}")
-    bake = rollout.bake
+        if bake is None or bake.is_cut_short:
+            return Rest(f"{region} to answer: {observed.unreachable[region]}")
+        return _silent(observed, bake, guardrails.bake_seconds)
     if bake is None:
         return Watch(region)
     if observed.state(region) not in (PolicyState.CANARY, PolicyState.ACTIVE):
         return Enter(region, PolicyState.CANARY)
-    rest = _baking(observed, bake, guardrails.bake_seconds)
-    return rest or Reach(PolicyPhase.WIDENING)
+    return _baking(observed, bake, guardrails.bake_seconds) or Reach(PolicyPhase.WIDENING)
 
 
 def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
@@ -132,11 +142,10 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
         is_unreachable = bake.region in observed.unreachable
         if not is_there and not is_unreachable and bake.region not in observed.frozen:
             return Enter(bake.region, PolicyState.ACTIVE)
-        rest = (
-            _baking(observed, bake, guardrails.step_seconds) if is_there or is_unreachable else None
-        )
-        if rest is not None:
-            return rest
+        if is_there or is_unreachable:
+            wait = _baking(observed, bake, guardrails.step_seconds)
+            if wait is not None:
+                return wait
     known = {*observed.regions, *observed.unreachable}
     left = sorted(one for one in known if observed.state(one) is not PolicyState.ACTIVE)
     for region in left:
@@ -149,15 +158,36 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     return Reach(PolicyPhase.EVERYWHERE)
 
 
-def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None:
-    ends_at = bake.ends_at(seconds)
-    if observed.now >= ends_at:
+def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Hold | Rest | None:
+    """The wait for the end of a watch, which ends only where the region shows how it fares."""
+    if bake.is_cut_short:
         return None
-    why = observed.unreachable.get(bake.region)
-    if why is not None:
-        end = f"the end of its watch at {ends_at:%H:%M:%S}Z"
-        return Rest(f"{bake.region} to answer, or {end}: {why}", ends_at)
+    if bake.region in observed.unreachable:
+        return _silent(observed, bake, seconds)
+    # By the region's own clock since it came into force there, and by ours since the note before
+    # that: one of them may have jumped.
+    noted = (observed.now - bake.since).total_seconds()
+    left = seconds - min(observed.regions[bake.region].age_seconds, noted)
+    if left <= 0:
+        return None
+    ends_at = observed.now + timedelta(seconds=left)
     return Rest(f"{bake.region} is watched until {ends_at:%H:%M:%S}Z", ends_at)
+
+
+def _silent(observed: ObservedPolicy, bake: Bake, seconds: float) -> Hold | Rest:
+    """What a region does that does not answer is not known, so no other follows it."""
+    rollout, why = observed.rollout, observed.unreachable[bake.region]
+    held_at = max(bake.since, rollout.changed_at) + timedelta(seconds=seconds) + SILENCE
+    if observed.now < held_at:
+        return Rest(
+            f"{bake.region} to answer, which is watched; paused at {held_at:%H:%M:%S}Z if it does "
+            f"not: {why}",
+            held_at,
+        )
+    return Hold(
+        f"{bake.region} does not answer while it is watched: promote revision {rollout.revision} "
+        "to wait for it again, and once more with --now to go on without it"
+    )
 
 
 def _back(observed: ObservedPolicy) -> PolicyStep:

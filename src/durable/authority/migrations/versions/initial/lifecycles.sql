@@ -105,6 +105,31 @@ CREATE TRIGGER revisions_only_advance BEFORE UPDATE ON global.workloads FOR EACH
 WHEN (NEW.revision < OLD.revision)
 EXECUTE FUNCTION regional.refuse('a workload is divided by ever newer revisions');
 
+-- ── shares ───────────────────────────────────────────────────────────────────────────────────────
+
+-- How long a slot waits counts from when its region was given it. A trigger, so that no writer of
+-- shares can forget it, and by the region's own clock.
+CREATE FUNCTION regional.note_given() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        NEW.given_at := array_fill(clock_timestamp(), ARRAY[cardinality(NEW.slots)]);
+    ELSE
+        NEW.given_at := ARRAY(
+            SELECT coalesce(was.at, clock_timestamp())
+              FROM unnest(NEW.slots) WITH ORDINALITY AS given(slot, place)
+              LEFT JOIN unnest(OLD.slots, OLD.given_at) AS was(slot, at) USING (slot)
+             ORDER BY given.place);
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER given_when_inserted BEFORE INSERT ON regional.shares FOR EACH ROW
+EXECUTE FUNCTION regional.note_given();
+
+CREATE TRIGGER given_when_changed BEFORE UPDATE ON regional.shares FOR EACH ROW
+WHEN (NEW.slots IS DISTINCT FROM OLD.slots)
+EXECUTE FUNCTION regional.note_given();
+
 -- ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 -- A placement stays open while its slots live, so it may have to find places again.
@@ -119,8 +144,7 @@ EXECUTE FUNCTION regional.refuse('what a request runs never changes');
 
 CREATE TRIGGER waits_since_it_began BEFORE UPDATE ON regional.requests FOR EACH ROW
 WHEN (NEW.enqueued_at IS DISTINCT FROM OLD.enqueued_at
-      AND NOT (OLD.state = 'placed' AND NEW.state <> 'placed'
-               AND NEW.enqueued_at > OLD.enqueued_at))
+      AND NOT (OLD.state = 'placed' AND NEW.enqueued_at > OLD.enqueued_at))
 EXECUTE FUNCTION regional.refuse('only a request that was placed begins to wait again');
 
 -- ── policies and overrides ───────────────────────────────────────────────────────────────────────

@@ -272,6 +272,8 @@ CREATE TABLE regional.shares (
     -- The recovery on whose budgets the slots that it moved may draw.
     incident TEXT,
     moved INTEGER[] DEFAULT '{}' NOT NULL,
+    -- Since when each of the slots has been in it, in their order and by the region's clock.
+    given_at TIMESTAMP WITH TIME ZONE[] DEFAULT '{}' NOT NULL,
     closed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT shares_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT shares_revision_positive CHECK (revision >= 1),
