@@ -289,6 +289,7 @@ CALLS = {
     "durable_workload": {"global.hold_lock", "global.forget_requests"},
     "durable_messages": {"global.forget_requests"},
     "durable_region": {"regional.settle_clock"},
+    "durable_override": {"regional.settle_clock"},
     **{
         role: {"global.hold_lock"}
         for role in ("durable_recovery", "durable_policy", "durable_quota", "durable_operators")

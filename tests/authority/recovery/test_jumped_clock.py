@@ -3,7 +3,7 @@
 The moments are the test's: the clock of the region's database as it was read at each step.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -23,7 +23,9 @@ from durable.health.regions import unready
 from durable.model.fleet.region_life import MARGIN, RegionFact, RegionLease
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode
+from durable.model.resources import Resources
 from tests.authority.moved_clock import move_clock, stop_clock
+from tests.authority.overrides.asking import give_keys, in_force
 from tests.authority.world import EAST, T0, TEST, WEST, World, node
 
 HOUR = timedelta(hours=1)
@@ -212,3 +214,57 @@ async def test_the_next_renewal_mends_the_global_lease(two_regions: World) -> No
     fact = await read_fact(databases, WEST)
     assert fact.lease_expires_at is not None
     assert fact.lease_expires_at <= fact.read_at + timedelta(seconds=60)
+
+
+async def test_what_is_held_keeps_what_was_left_of_it(ready_world: World) -> None:
+    """It would hold node and quota for an hour longer, and nobody could bind it meanwhile."""
+    world = ready_world
+    world.now = T0 + HOUR
+    await world.with_nodes(node("n2"))
+    await renewed(world, world.now)
+    token = (await world.granted(world.reserve(0, "n2"))).token
+    await renewed(world, T0)
+    world.now = T0 + timedelta(seconds=29)
+    assert await world.refused(world.expire(token, 0)) is RefusalCode.LEASE_ACTIVE
+    world.now = T0 + timedelta(seconds=31)
+    await world.granted(world.expire(token, 0))
+    assert await violations_everywhere(world.databases) == []
+
+
+async def test_overrides_keep_what_was_left_of_them_and_budgets_of_people_their_moment(
+    ready_world: World,
+) -> None:
+    world = ready_world
+    databases = world.databases
+    await give_keys(databases)
+    now = datetime.now(UTC)
+    await renewed(world, now)
+    quota = {"region": "us-east", "tenant": "risk"}
+    amount = {"amount": {"cpu": 1, "memory": "1Gi"}}
+    await in_force(databases, EAST, "emergency-quota", quota, effect=amount, name="o-1")
+    kept = {"cpu": "1", "recovery": "us-west"}
+    await in_force(
+        databases, EAST, "recovery-budget", {"region": "us-east"}, effect=kept, name="o-2"
+    )
+    world.now = now
+    await world.with_headroom(Resources.of(1000, 1024))
+    before = ends(world)
+    await renewed(world, now + HOUR)
+    settled = await renewed(world, now + timedelta(seconds=1))
+    assert settled.went_back_seconds == pytest.approx(3599)
+    after = ends(world)
+    assert after.pop("headroom") == before.pop("headroom")
+    went_back = timedelta(seconds=3599)
+    assert after == {name: at - went_back for name, at in before.items()}
+    assert await violations_everywhere(databases) == []
+
+
+def ends(world: World) -> dict[str, datetime]:
+    """When overrides, draws and budgets end in us-east."""
+    with psycopg.connect(world.databases.url_of(EAST)) as owner:
+        rows = owner.execute(
+            "SELECT 'override/' || override || '/copy', expires_at FROM regional.overrides"
+            " UNION ALL SELECT override || '/draw', expires_at FROM regional.emergency_draws"
+            " UNION ALL SELECT budget, expires_at FROM regional.recovery_budgets"
+        ).fetchall()
+    return dict(rows)

@@ -6,6 +6,8 @@ from sqlalchemy import text
 
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
+from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.model.ids import RegionId
 
 # A statement of its own: one that waits for a lock would read it before the wait.
 _CLOCK = text("SELECT clock_timestamp()")
@@ -22,4 +24,10 @@ async def read_clock(connection: AsyncConnection, now: datetime | None = None) -
 @global_transaction("durable_reader", "read the time")
 async def read_time(connection: AsyncConnection) -> datetime:
     """The global side's clock."""
+    return await read_clock(connection)
+
+
+@regional_transaction("durable_reader", "read the time in {region}")
+async def read_regional_time(connection: AsyncConnection, region: RegionId) -> datetime:
+    """The region's own clock."""
     return await read_clock(connection)

@@ -145,6 +145,10 @@ class Databases:
     def url_of(self, region: str) -> str:
         return self._regional_urls.get(region, self._url)
 
+    def is_beside_global(self, region: str) -> bool:
+        """Whether the region lives in the database of the global side, and so by the same clock."""
+        return self.url_of(region) == self._url
+
     def is_away(self, region: str) -> bool:
         """Whether the region's database is known not to answer, without asking it."""
         breaker = self._breakers.get(self.url_of(region))

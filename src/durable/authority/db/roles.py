@@ -40,6 +40,7 @@ class Role:
 
 # A regional transaction locks the region's row and advances its version, so every writer of a
 # regional object may do that; the rest of the row is its owner's.
+_SETTLES = ("settle clock", "settle override")
 _ADVANCE: dict[Verb, tuple[str, ...]] = {"UPDATE": ("version",)}
 
 ROLES: tuple[Role, ...] = (
@@ -253,7 +254,7 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": ("version", "lease_expires_at", "lease_seconds", "clock_seen_at"),
             },
         },
-        audits={"regional": ("settle clock",)},
+        audits={"regional": _SETTLES},
         calls=("regional.settle_clock",),
     ),
     Role(
@@ -351,8 +352,11 @@ ROLES: tuple[Role, ...] = (
                 "propose override", "activate override", "extend override", "end override",
                 *_MESSAGES,
             ),
-            "regional": ("put override in force", "extend override", "end override"),
+            "regional": (
+                "put override in force", "extend override", "end override", *_SETTLES,
+            ),
         },
+        calls=("regional.settle_clock",),
     ),
     Role(
         "durable_operators",

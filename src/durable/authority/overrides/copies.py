@@ -3,6 +3,7 @@
 A copy of a higher number replaces an older one and one that has ended stays so, so a copy that was
 sent twice or late changes nothing. Commits wait for the region's lock, which this takes first: each
 of them sees the override as it was before or as it is after, by the clock that it reads itself.
+What travels is how much of it is left, since that clock is not the global side's.
 """
 
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import Any
 from sqlalchemy import text
 
 from durable.authority.audit import chain as audit
-from durable.authority.db.clock import read_clock
+from durable.authority.db.clock import read_clock, read_regional_time, read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.jumped_clock import settle_clock
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.overrides.rows import ROLE, read_overrides
 from durable.authority.reads.claims import ClaimFilter
@@ -24,6 +26,7 @@ from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
 from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
+from durable.model.time_left import TimeLeft
 from durable.signals.names import override_id
 
 _NUMBER = text("""
@@ -85,20 +88,40 @@ class Moment:
 
     version: int
     now: datetime
+    # When the override ends, by the region's clock.
+    expires_at: datetime
+
+
+async def copy_override(databases: Databases, region: RegionId, override: Override) -> CopyResult:
+    """Makes the region's copy what the override is, unless the region knows a later state."""
+    if databases.is_beside_global(region):
+        return await _copy(databases, region, override)
+    # In this order: see `TimeLeft`.
+    before = await read_regional_time(databases, region)
+    left = TimeLeft.of(override.expires_at, await read_time(databases))
+    return await _copy(databases, region, override, left, before)
 
 
 @regional_transaction(ROLE, "copy override {override.id} to {region}")
-async def copy_override(
-    connection: AsyncConnection, region: RegionId, override: Override
+async def _copy(
+    connection: AsyncConnection,
+    region: RegionId,
+    override: Override,
+    left: TimeLeft | None = None,
+    before: datetime | None = None,
 ) -> CopyResult:
-    """Makes the region's copy what the override is, unless the region knows a later state."""
+    """By the same clock, or with what was left of it after the region's clock was read."""
     await lock_region(connection, region)
     now = await read_clock(connection)
+    await settle_clock(connection, region, now)
     of = {"region": region, "override": override.id}
     known = (await connection.execute(_NUMBER, of)).one_or_none()
     if known is not None and (known.number >= override.number or known.ended_at is not None):
         return CopyResult(is_new=False)
-    moment = Moment(await advance_region(connection, region), now)
+    expires_at = override.expires_at
+    if left is not None:
+        expires_at = left.counted_from(min(now, before or now))
+    moment = Moment(await advance_region(connection, region), now, expires_at)
     if known is None and override.has_ended:
         await _bury(connection, region, override, moment)
         return CopyResult(is_new=True)
@@ -124,7 +147,7 @@ async def _bury(
     connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> None:
     """It ended before the region heard of it: an earlier copy that comes late must find that."""
-    row = _row(region, override, moment.now)
+    row = _row(region, override, moment)
     await connection.execute(_INSERT, {**row, "ended_at": moment.now, "marked": 0})
     actor = override.changed_by or override.actor
     await _audit(connection, region, override, "end override", _shown(override, moment), actor)
@@ -135,15 +158,15 @@ async def _put_in_force(
 ) -> frozenset[Share]:
     effects, of = override.effects, {"region": region, "override": override.id}
     marked = await _mark(connection, region, override) if effects.moves else []
-    row = _row(region, override, moment.now)
+    row = _row(region, override, moment)
     await connection.execute(_INSERT, {**row, "ended_at": None, "marked": len(marked)})
     if effects.draw is not None:
         draw = {**of, **effects.draw.model_dump(), "tenant": override.scope.tenant}
-        await connection.execute(_DRAW, {**draw, "expires_at": override.expires_at})
+        await connection.execute(_DRAW, {**draw, "expires_at": moment.expires_at})
     if effects.budget is not None:
         kept = {**effects.budget.amount.model_dump(), "incident": effects.budget.incident}
         named = {**of, "budget": override_id(override.id)}
-        await connection.execute(_BUDGET, {**named, **kept, "expires_at": override.expires_at})
+        await connection.execute(_BUDGET, {**named, **kept, "expires_at": moment.expires_at})
     done = effects.model_dump(mode="json", exclude_defaults=True)
     after = {**_shown(override, moment), "effects": done, "marked": len(marked)}
     actor = override.approver or override.actor
@@ -161,14 +184,14 @@ async def _change(
         "region": region,
         "override": override.id,
         "number": override.number,
-        "expires_at": override.expires_at,
+        "expires_at": moment.expires_at,
     }
     await connection.execute(_CHANGE, {**values, "ended_at": moment.now if has_ended else None})
     if override.effects.draw is not None:
         await connection.execute(_CHANGE_DRAW, {**values, "has_ended": has_ended})
     if override.effects.budget is not None:
         # What is kept for recovery is free again at once.
-        until = min(override.expires_at, moment.now) if has_ended else override.expires_at
+        until = min(moment.expires_at, moment.now) if has_ended else moment.expires_at
         named = {"region": region, "budget": override_id(override.id)}
         await connection.execute(
             _CHANGE_BUDGET, {**named, "expires_at": until, "has_ended": has_ended}
@@ -201,7 +224,7 @@ def _cause(override: Override) -> Cause:
     return Cause(CauseKind.OVERRIDE, str(override.id))
 
 
-def _row(region: RegionId, override: Override, now: datetime) -> dict[str, Any]:
+def _row(region: RegionId, override: Override, moment: Moment) -> dict[str, Any]:
     return {
         "region": region,
         "override": override.id,
@@ -211,14 +234,16 @@ def _row(region: RegionId, override: Override, now: datetime) -> dict[str, Any]:
         "effects": override.effects.model_dump_json(exclude_defaults=True),
         "actor": override.actor,
         "reason": override.reason,
-        "now": now,
-        "expires_at": override.expires_at,
+        "now": moment.now,
+        "expires_at": moment.expires_at,
     }
 
 
 def _shown(override: Override, moment: Moment) -> dict[str, Any]:
-    shown = {"kind", "scope", "state", "number", "expires_at", "outcome"}
+    shown = {"kind", "scope", "state", "number", "outcome"}
     known = override.model_dump(mode="json", include=shown, exclude_none=True)
+    # As the commits of the region obey it, by their own clock.
+    known["expires_at"] = moment.expires_at.isoformat()
     return {**known, "version": moment.version}
 
 

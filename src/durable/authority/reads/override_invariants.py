@@ -17,7 +17,8 @@ _COPIES = """
                        OVER (PARTITION BY chain, object ORDER BY sequence) AS until_version
               FROM audit.events
              WHERE object LIKE 'override/%'
-               AND action IN ('put override in force', 'extend override', 'end override')) AS a
+               AND action IN ('put override in force', 'extend override', 'settle override',
+                              'end override')) AS a
         ON a.chain = o.region AND a.object = 'override/' || o.override
      WHERE a.action <> 'end override'
 """

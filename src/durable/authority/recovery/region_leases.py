@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import text
 
-from durable.authority.audit import chain as audit
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.fleet.jumped_clock import settle_clock
 from durable.authority.fleet.regions import HELD_LEASE, held_lease, lock_region, unknown_region
-from durable.authority.recovery.fence import OBEYS, obey
+from durable.authority.recovery.fence import obey
 from durable.authority.recovery.region_facts import lock_fact, read_fact
-from durable.model.fleet.region_life import STEP, HeldLease, RegionFact, RegionLease
+from durable.model.fleet.region_life import HeldLease, RegionFact, RegionLease
 from durable.model.ids import RegionId
 
 _CLOCK = text(f"""
@@ -31,7 +31,6 @@ _BEGIN = text("""
     UPDATE regional.regions SET lease_expires_at = :now, clock_seen_at = :now
      WHERE region = :region AND lease_expires_at IS NULL
 """)
-_SETTLE = text("SELECT regional.settle_clock(:region, :before, :now, :step)")
 # The lease of a fenced region goes on only while it has not lapsed: slots that were handed over
 # since then must not come to life there again.
 _RENEW = text("""
@@ -118,26 +117,7 @@ async def _settle(
     connection: AsyncConnection, region: RegionId, now: datetime | None
 ) -> float | None:
     await lock_region(connection, region)
-    at = await read_clock(connection, now)
-    return await _settle_locked(connection, region, at, at)
-
-
-async def _settle_locked(
-    connection: AsyncConnection, region: RegionId, before: datetime, now: datetime
-) -> float | None:
-    """Ends the lease if the clock went back; the seconds by which it did."""
-    moment = {"region": region, "before": before, "now": now, "step": STEP}
-    went_back = (await connection.execute(_SETTLE, moment)).scalar_one()
-    if went_back is not None:
-        await audit.append(
-            connection,
-            region,
-            actor=OBEYS,
-            action="settle clock",
-            target=f"region/{region}",
-            after={"went_back_seconds": went_back, "now": now.isoformat()},
-        )
-    return went_back
+    return await settle_clock(connection, region, await read_clock(connection, now))
 
 
 @global_transaction("durable_region", "renew the lease of {region}")
@@ -161,7 +141,7 @@ async def _copy(
     """Extends it as of the clock read before; how far the clock went back instead, if it did."""
     await lock_region(connection, region)
     at = await read_clock(connection, now)
-    if (went_back := await _settle_locked(connection, region, before, at)) is not None:
+    if (went_back := await settle_clock(connection, region, at, before)) is not None:
         return went_back
     expires_at = before + timedelta(seconds=seconds)
     copied = {"region": region, "now": at, "seconds": seconds, "expires_at": expires_at}

@@ -47,12 +47,14 @@ CREATE TRIGGER claim_is_fixed BEFORE UPDATE ON regional.reservations FOR EACH RO
 WHEN ((OLD.region, OLD.token, OLD.tenant, OLD.workload, OLD.generation, OLD.slot, OLD.attempt,
        OLD.node, OLD.cpu_millis, OLD.memory_mib, OLD.gpus, OLD.devices, OLD.budget,
        OLD.emergency, OLD.epoch, OLD.requirements,
-       OLD.reserved_at, OLD.expires_at, OLD.created_version, OLD.policy_revision)
+       OLD.expires_at - OLD.reserved_at, OLD.created_version, OLD.policy_revision)
       IS DISTINCT FROM
       (NEW.region, NEW.token, NEW.tenant, NEW.workload, NEW.generation, NEW.slot, NEW.attempt,
        NEW.node, NEW.cpu_millis, NEW.memory_mib, NEW.gpus, NEW.devices, NEW.budget,
        NEW.emergency, NEW.epoch, NEW.requirements,
-       NEW.reserved_at, NEW.expires_at, NEW.created_version, NEW.policy_revision))
+       NEW.expires_at - NEW.reserved_at, NEW.created_version, NEW.policy_revision)
+      OR NEW.reserved_at > OLD.reserved_at
+      OR (OLD.state <> 'held' AND NEW.reserved_at <> OLD.reserved_at))
 EXECUTE FUNCTION regional.refuse('what a reservation claims is fixed when it is made');
 
 CREATE TRIGGER claims_are_not_deleted BEFORE DELETE ON regional.reservations FOR EACH ROW

@@ -1,8 +1,9 @@
 -- A clock that went back. What it wrote before lies ahead of it now and would last as much longer.
 
 -- Ends the region's lease, which the global side may have given to others before this clock gets to
--- its end, and has the leases of nodes last no longer than their length from now. Answers how many
--- seconds the clock went back behind the last moment seen; null if it did not, by more than a step.
+-- its end. Leases of nodes last no longer than their length from now; reservations that are held, and
+-- overrides with what they grant, have left what they had at the last moment seen. Answers how many
+-- seconds the clock went back behind that; null if it did not, by more than a step.
 CREATE FUNCTION regional.settle_clock(
     in_region text, in_before timestamptz, in_now timestamptz, in_step interval
 ) RETURNS double precision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -17,7 +18,9 @@ BEGIN
         RETURN NULL;
     END IF;
     UPDATE regional.regions
-       SET lease_expires_at = least(lease_expires_at, in_now), lease_seconds = 0,
+       SET lease_expires_at = CASE WHEN lease_expires_at < in_now
+                                   THEN lease_expires_at ELSE in_now END,
+           lease_seconds = 0,
            clock_seen_at = in_now, clock_went_back_at = in_now, version = version + 1
      WHERE region = in_region;
     PERFORM FROM regional.node_leases
@@ -25,5 +28,16 @@ BEGIN
     UPDATE regional.node_leases
        SET renewed_at = in_now, expires_at = in_now + (expires_at - renewed_at)
      WHERE region = in_region AND renewed_at > in_now;
+    UPDATE regional.reservations
+       SET reserved_at = reserved_at - went_back, expires_at = expires_at - went_back
+     WHERE region = in_region AND state = 'held';
+    UPDATE regional.overrides
+       SET since = since - went_back, expires_at = expires_at - went_back
+     WHERE region = in_region AND ended_at IS NULL;
+    UPDATE regional.emergency_draws SET expires_at = expires_at - went_back
+     WHERE region = in_region AND NOT has_ended;
+    -- The others end at a moment that a person wrote down.
+    UPDATE regional.recovery_budgets SET expires_at = expires_at - went_back
+     WHERE region = in_region AND override IS NOT NULL;
     RETURN extract(epoch FROM went_back);
 END $$;

@@ -165,10 +165,12 @@ WHEN (NEW.number <> OLD.number + 1
 EXECUTE FUNCTION regional.refuse('what an override does is fixed when it is proposed');
 
 -- A copy follows its original by number, and one that has ended stays so. Of one in force, only how
--- many claims it marked grows by itself.
+-- many claims it marked grows by itself; and with a clock that went back it moves as a whole.
 CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON regional.overrides FOR EACH ROW
 WHEN (NEW.number < OLD.number OR OLD.ended_at IS NOT NULL
       OR (NEW.number = OLD.number
+          AND NOT (NEW.since < OLD.since AND NEW.marked = OLD.marked AND NEW.ended_at IS NULL
+                   AND NEW.expires_at - NEW.since = OLD.expires_at - OLD.since)
           AND (NEW.marked <= OLD.marked OR NEW.expires_at <> OLD.expires_at
                OR NEW.ended_at IS NOT NULL)))
 EXECUTE FUNCTION regional.refuse('a copy of an override changes only under a higher number');
