@@ -19,6 +19,7 @@ from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending import Pending
 from durable.model.placement.pending_reasons import NoGrant, PendingCode
 from durable.model.states import BindingState
+from durable.model.time_left import TimeLeft
 from durable.signals.names import drain_id
 from tests.claims import NOON, a_claim
 
@@ -38,7 +39,7 @@ def facts(*replicas: RegionalClaim, workload: str = "api", **fields: Any) -> Lef
 
 
 def measure(*given: LeftFacts, wait_for_jobs: bool = False) -> DrainProgress:
-    return measure_progress(given, wait_for_jobs=wait_for_jobs, is_overdue=False)
+    return measure_progress(given, wait_for_jobs=wait_for_jobs, deadline_in=TimeLeft(seconds=60))
 
 
 @pytest.mark.parametrize(

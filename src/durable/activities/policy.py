@@ -38,6 +38,7 @@ from durable.model.policy.rollout import (
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
+from durable.model.time_left import TimeLeft
 from durable.plan.shadow import Shadow
 from durable.planners.policy_rollout.guardrails import stricter
 from durable.planners.policy_rollout.steps import (
@@ -200,7 +201,8 @@ class PolicyActivities:
             regions=observed.regions,
             health=observed.health,
             waits_for=rest.why,
-            look_at=rest.until,
+            look_in=rest.until and TimeLeft.of(rest.until, observed.now),
+            ordered_for_seconds=(observed.now - rollout.changed_at).total_seconds(),
             shadows=tuple(
                 one.model_copy(update={"workloads": one.changed[:WORKLOADS_SHOWN]})
                 for one in shadows

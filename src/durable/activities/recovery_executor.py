@@ -47,6 +47,7 @@ from durable.model.recovery.steps import (
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
+from durable.model.time_left import TimeLeft
 from durable.planners.recovery.moves import most_telling, report_on
 from durable.planners.recovery.steps import (
     LOOK_LATER,
@@ -146,7 +147,7 @@ class RecoveryExecutor:
             report=report_on(recovery, moves, policy, now),
             moves=tuple(most_telling(moves, policy)),
             waits_for=rest.why,
-            look_at=rest.until,
+            look_in=rest.until and TimeLeft.of(rest.until, now),
         )
 
     async def _execute(self, observed: ObservedRecovery, step: RecoveryAction) -> ObservedRecovery:

@@ -1,8 +1,10 @@
 """Every timeout and retry policy of the workflows, by name."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio.common import RetryPolicy
+
+from durable.model.time_left import TimeLeft
 
 # A step talks to Postgres, whose own limits are below this; a step that is refused is not an error.
 STEP = timedelta(seconds=30)
@@ -108,6 +110,8 @@ def outage_wait(tries: int) -> timedelta:
     return min(UNREACHABLE_LONGEST, UNREACHABLE_RETRY * 2 ** min(max(tries - 1, 0), 10))
 
 
-def rest_until(moment: datetime | None, now: datetime, longest: timedelta) -> timedelta:
-    """How long to rest before what is due then; the clock that decides is the authority's."""
-    return longest if moment is None else min(longest, max(moment - now, SHORTEST_REST))
+def rest_for(left: TimeLeft | None, longest: timedelta) -> timedelta:
+    """How long to rest before what is due: as much as was left of it by the clock that decides."""
+    if left is None:
+        return longest
+    return min(longest, max(timedelta(seconds=left.seconds), SHORTEST_REST))

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from durable.authority.db.engine import AsyncConnection
+from durable.authority.db.clock import read_clock
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of
@@ -14,6 +15,7 @@ from durable.authority.reads.claims import CLAIM_COLUMNS, claim_of, conditions
 from durable.model.fleet.drain import Drain, DrainProgress, LeftFacts, measure_progress
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import RegionalClaim
+from durable.model.time_left import TimeLeft
 
 _LEFT = text(f"""
     SELECT {CLAIM_COLUMNS}, 1 AS ordinal, c.is_job
@@ -45,8 +47,6 @@ _SERVING = text(f"""
      GROUP BY key.tenant, key.workload, f.must_serve
 """)
 
-_IS_OVERDUE = text("SELECT CAST(:deadline_at AS timestamptz) <= clock_timestamp()")
-
 _Key = tuple[str, str]
 
 
@@ -55,15 +55,13 @@ async def read_progress(
     connection: AsyncConnection, region: RegionId, drain: Drain
 ) -> DrainProgress:
     """By the region's own rows and clock."""
-    overdue = await connection.execute(_IS_OVERDUE, {"deadline_at": drain.deadline_at})
+    deadline_in = TimeLeft.of(drain.deadline_at, await read_clock(connection))
     of: dict[str, Any] = {"region": region, "nodes": list(map(str, drain.nodes))}
     replicas: dict[_Key, list[RegionalClaim]] = defaultdict(list)
     for row in await connection.execute(_LEFT, of):
         replicas[row.tenant, row.workload].append(claim_of(row))
     facts = await _facts(connection, of, replicas) if replicas else []
-    return measure_progress(
-        facts, wait_for_jobs=drain.wait_for_jobs, is_overdue=overdue.scalar_one()
-    )
+    return measure_progress(facts, wait_for_jobs=drain.wait_for_jobs, deadline_in=deadline_in)
 
 
 async def _facts(

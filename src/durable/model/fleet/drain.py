@@ -13,6 +13,7 @@ from durable.model.operators.rights import OperatorMessage
 from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending import Pending
 from durable.model.states import BindingState
+from durable.model.time_left import TimeLeft
 from durable.validation.quantities import Duration, show_duration
 from durable.validation.text import counted
 from durable.validation.value import Value
@@ -186,7 +187,18 @@ class DrainProgress(Value):
 
     left: Annotated[int, Field(ge=0)]
     workloads: Annotated[tuple[WorkloadLeft, ...], Field(max_length=MAX_WORKLOADS_SHOWN)] = ()
-    is_overdue: bool = False
+    # How much of its time is left.
+    deadline_in: TimeLeft | None = None
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.deadline_in is not None and self.deadline_in.is_over
+
+    def is_like(self, before: "DrainProgress | None") -> bool:
+        """Whether nothing but the time has changed."""
+        return before is not None and self == before.model_copy(
+            update={"deadline_in": self.deadline_in}
+        )
 
     @property
     def blocked(self) -> tuple[WorkloadLeft, ...]:
@@ -206,7 +218,7 @@ class DrainProgress(Value):
 
 
 def measure_progress(
-    facts: Iterable[LeftFacts], *, wait_for_jobs: bool, is_overdue: bool
+    facts: Iterable[LeftFacts], *, wait_for_jobs: bool, deadline_in: TimeLeft
 ) -> DrainProgress:
     """What is left and why, what needs a person to act first."""
     left = [_left(one, wait_for_jobs) for one in facts]
@@ -214,7 +226,7 @@ def measure_progress(
     return DrainProgress(
         left=sum(one.replicas for one in left),
         workloads=tuple(left[:MAX_WORKLOADS_SHOWN]),
-        is_overdue=is_overdue,
+        deadline_in=deadline_in,
     )
 
 

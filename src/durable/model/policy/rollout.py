@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, PolicyRevision, RegionId, TenantId, WorkloadName
 from durable.model.states import PolicyState
+from durable.model.time_left import TimeLeft
 from durable.validation.text import PlainText, show_moment
 from durable.validation.value import Value
 
@@ -262,8 +263,9 @@ class PolicyProgress(Value):
     regions: Mapping[RegionId, RegionPolicy] = {}
     health: PolicyHealth | None = None
     waits_for: str = ""
-    # When to look again; the authority's clock decides.
-    look_at: AwareDatetime | None = None
+    # When to look again, and for how long it has followed its order, by the authority's clock.
+    look_in: TimeLeft | None = None
+    ordered_for_seconds: float = 0.0
     shadows: tuple[ShadowReport, ...] = ()
     report: tuple[RolledBackShare, ...] = ()
     report_count: int = 0

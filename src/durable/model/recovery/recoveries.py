@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, BudgetId, IncidentId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.time_left import TimeLeft
 from durable.model.work.workload import WorkloadKind
 from durable.validation.value import Value
 
@@ -229,5 +230,5 @@ class RecoveryProgress(Value):
     # The critical ones first, and of the others those that wait.
     moves: Annotated[tuple[MoveProgress, ...], Field(max_length=MOVES_SHOWN)] = ()
     waits_for: str = ""
-    # When it is worth looking again.
-    look_at: AwareDatetime | None = None
+    # When it is worth looking again, by the authority's clock.
+    look_in: TimeLeft | None = None

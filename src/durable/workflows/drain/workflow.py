@@ -174,7 +174,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         progress = await self.step(DrainActivities.observe, drain, "look what is left")
         if progress is UNREACHABLE:
             return
-        memory.tries = memory.tries + 1 if progress == memory.progress else 0
+        memory.tries = memory.tries + 1 if progress.is_like(memory.progress) else 0
         memory.progress = progress
         if progress.left == 0:
             outcome = f"nothing is left of {counted(drain.replicas, 'replica')}; {UNTIL}"
@@ -207,8 +207,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     def rest(self) -> tuple[timedelta, str]:
         memory = self._memory
         longest = min(timeouts.DRAIN_LONGEST, timeouts.DRAIN_FIRST * 2 ** min(memory.tries, 6))
-        deadline = memory.drain and memory.drain.deadline_at
-        wait = timeouts.rest_until(deadline, workflow.now(), longest)
+        wait = timeouts.rest_for(memory.progress and memory.progress.deadline_in, longest)
         return wait, (memory.progress and memory.progress.waits_for) or "replicas to leave"
 
 

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import OverrideId
     from durable.model.overrides.override import Override
     from durable.model.refusal import Refusal, RefusalCode
+    from durable.model.time_left import TimeLeft
     from durable.reports.describe import describe
     from durable.signals import overrides, search_attributes
     from durable.signals.names import OVERRIDE, override_of
@@ -240,8 +241,8 @@ class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
         if memory.spread is not None and memory.spread.unreachable:
             away = ", ".join(memory.spread.unreachable)
             return timeouts.REGION_RETRY, f"{away} could not be reached"
-        now = memory.time_there(workflow.now())
-        wait = timeouts.rest_until(override.expires_at, now, timeouts.OVERRIDE_RESYNC)
+        left = TimeLeft.of(override.expires_at, memory.time_there(workflow.now()))
+        wait = timeouts.rest_for(left, timeouts.OVERRIDE_RESYNC)
         return wait, f"its end at {show_moment(override.expires_at)}"
 
 

@@ -119,4 +119,4 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
         progress = self._memory.progress
         if progress is None:
             return timeouts.POLICY_LOOK, "the authority"
-        return rest_of(progress, workflow.now()), progress.waits_for
+        return rest_of(progress), progress.waits_for

@@ -126,4 +126,4 @@ class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
         if progress is None:
             return timeouts.RECOVERY_LOOK, self.first_order
         longest = timeouts.RECOVERY_LOOK
-        return timeouts.rest_until(progress.look_at, workflow.now(), longest), progress.waits_for
+        return timeouts.rest_for(progress.look_in, longest), progress.waits_for
