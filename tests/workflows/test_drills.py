@@ -70,6 +70,13 @@ async def test_a_drill_that_is_interrupted_leaves_nobody_and_nothing_behind(serv
     await serving.no_invariant_is_broken()
 
 
+async def test_the_drill_of_a_clock_that_jumped_finds_the_lease_renewed(serving: Plane) -> None:
+    """In real time: the worker of the region finds the jump at its own next renewal."""
+    seen = await rehearse(DRILLS["clock-jump"], World(serving.durable, Path()), stays=True)
+    assert [one for one in seen if not one.met] == []
+    assert len(seen) > 6
+
+
 async def interrupted(world: World, drill: Drill, last: str) -> list[Expectation]:
     """What it showed until somebody pressed Ctrl-C, which cancels the task."""
     shown: list[Expectation] = []

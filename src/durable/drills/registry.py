@@ -4,6 +4,7 @@ from durable.drills import (
     authority_outage,
     break_glass,
     job_failover,
+    clock_jump,
     lost_operator_key,
     policy_rollback,
     recovery_override,
@@ -55,6 +56,10 @@ DRILLS: dict[str, Drill] = {
         (
             "flapping", "failback", region_loss.flapping,
             "A region that is lost, back and lost again within a minute is one loss.",
+        ),
+        (
+            "clock-jump", "clock-jump", clock_jump.run,
+            "A region's clock was ahead: its lease counts for nothing until it is renewed.",
         ),
         (
             "authority-outage", "partition", authority_outage.run,

@@ -53,6 +53,9 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
             "zone-loss",
             "partition",
             "job-failover",
+            "clock-jump",
+            "zone-loss",
+            "partition",
             "authority-outage",
             "flapping",
         ):
@@ -64,6 +67,7 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     assert any("from ordinary work for incident" in one for one in seen["recovery-override"])
     assert "the gate is closed: the other waits for the cordon again" in seen["break-glass"]
     assert "what the lost key signs is still refused" in seen["lost-operator-key"]
+    assert "its worker settles that and renews the lease" in "; ".join(seen["clock-jump"])
     assert any("leave" in one and "serve elsewhere" in one for one in seen["zone-loss"])
     assert any("lost replicas serving elsewhere" in one for one in seen["partition"])
     assert "no slot had two owners at any moment" in seen["partition"]

@@ -20,7 +20,7 @@ from durable.authority.fleet.jumped_clock import settle_clock
 from durable.authority.fleet.regions import HELD_LEASE, held_lease, lock_region, unknown_region
 from durable.authority.recovery.fence import obey
 from durable.authority.recovery.region_facts import lock_fact, read_fact
-from durable.model.fleet.region_life import HeldLease, RegionFact, RegionLease
+from durable.model.fleet.region_life import HeldLease, LeaseLeft, RegionFact, RegionLease
 from durable.model.ids import RegionId
 
 _CLOCK = text(f"""
@@ -90,6 +90,14 @@ async def renew(
 
 def _lease(fact: RegionFact) -> RegionLease:
     return RegionLease(region=fact.region, epoch=fact.epoch, is_fenced=fact.is_fenced)
+
+
+async def read_lease(databases: Databases, region: RegionId) -> LeaseLeft:
+    """How much is left of what the region itself lives on."""
+    now, held = await _read_clock(databases, region, None)
+    if held is None:
+        return LeaseLeft(seconds=None)
+    return LeaseLeft(seconds=held.seconds_left(now), has_jumped=held.has_jumped(now))
 
 
 @regional_transaction("durable_reader", "read the clock of {region}")
