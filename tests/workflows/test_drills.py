@@ -72,7 +72,9 @@ async def test_a_drill_that_is_interrupted_leaves_nobody_and_nothing_behind(serv
 
 async def test_the_drill_of_a_clock_that_jumped_finds_the_lease_renewed(serving: Plane) -> None:
     """In real time: the worker of the region finds the jump at its own next renewal."""
-    seen = await rehearse(DRILLS["clock-jump"], World(serving.durable, Path()), stays=True)
+    shown: list[Expectation] = []
+    world = World(serving.durable, Path())
+    seen = await rehearse(DRILLS["clock-jump"], world, stays=True, show=shown.append)
     assert [one for one in seen if not one.met] == []
     assert len(seen) > 6
 

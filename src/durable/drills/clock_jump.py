@@ -1,14 +1,13 @@
 """Has a region's lease renewed by a clock that is ahead, and sets it right: nothing passes by it.
 
 The machine's clock is left alone: the drill renews the lease once itself, with a moment that is
-ahead. What is left of overrides would be shorter by as much, so a region with one is refused.
+ahead.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from durable.authority.db.clock import read_regional_time
-from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
 from durable.authority.recovery.region_leases import read_lease, renew
 from durable.controllers.region_lease import LEASE_SECONDS
@@ -18,7 +17,6 @@ from durable.drills.world import World, busiest_region, small_workload
 from durable.health.findings import FindingCode
 from durable.health.regions import unready
 from durable.model.ids import RegionId
-from durable.state_dir.record import StackError
 
 AHEAD = timedelta(minutes=5)
 WORKLOAD, WHY = "clock-drill", "drill: a clock jumped"
@@ -30,11 +28,6 @@ async def run(world: World) -> AsyncIterator[Expectation]:
     subject = await world.subject()
     region = busiest_region(subject)
     databases = world.databases
-    if await obeyed_overrides(databases, region):
-        raise StackError(
-            f"An override is in force in {region}, and the drill would shorten it: wait for its "
-            "end, or revoke it."
-        )
     ahead = await read_regional_time(databases, region) + AHEAD
     await renew(databases, region, "a drill", lease_seconds=LEASE_SECONDS, now=ahead)
     left = await read_lease(databases, region)

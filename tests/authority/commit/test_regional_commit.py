@@ -153,7 +153,7 @@ async def test_what_is_refused_for_now_is_granted_later_under_the_same_key(
 
 async def lease_region(world: World, until: datetime) -> None:
     """As if the global side had renewed the region's lease until then, and not since."""
-    statement = text("UPDATE regional.regions SET lease_expires_at = :until")
+    statement = text("UPDATE regional.regions SET lease_expires_at = :until, lease_seconds = 60")
     async with world.databases.at_region(EAST, "durable_region").begin() as connection:
         await connection.execute(statement, {"until": until})
 

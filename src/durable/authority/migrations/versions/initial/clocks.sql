@@ -1,9 +1,9 @@
 -- A clock that went back. What it wrote before lies ahead of it now and would last as much longer.
 
 -- Ends the region's lease, which the global side may have given to others before this clock gets to
--- its end. Leases of nodes last no longer than their length from now; reservations that are held, and
--- overrides with what they grant, have left what they had at the last moment seen. Answers how many
--- seconds the clock went back behind that; null if it did not, by more than a step.
+-- its end. Of what began ahead of the clock as it is now, leases of nodes last no longer than their
+-- length from now, and held reservations and overrides have left what they had at the last moment
+-- seen. Answers how many seconds the clock went back behind that; null if not by more than a step.
 CREATE FUNCTION regional.settle_clock(
     in_region text, in_before timestamptz, in_now timestamptz, in_step interval
 ) RETURNS double precision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -30,14 +30,17 @@ BEGIN
      WHERE region = in_region AND renewed_at > in_now;
     UPDATE regional.reservations
        SET reserved_at = reserved_at - went_back, expires_at = expires_at - went_back
-     WHERE region = in_region AND state = 'held';
+     WHERE region = in_region AND state = 'held' AND reserved_at > in_now;
+    UPDATE regional.emergency_draws AS d SET expires_at = d.expires_at - went_back
+      FROM regional.overrides AS o
+     WHERE d.region = in_region AND NOT d.has_ended AND (o.region, o.override) = (d.region, d.override)
+       AND o.since > in_now;
+    UPDATE regional.recovery_budgets AS b SET expires_at = b.expires_at - went_back
+      FROM regional.overrides AS o
+     WHERE b.region = in_region AND (o.region, o.override) = (b.region, b.override)
+       AND o.since > in_now;
     UPDATE regional.overrides
        SET since = since - went_back, expires_at = expires_at - went_back
-     WHERE region = in_region AND ended_at IS NULL;
-    UPDATE regional.emergency_draws SET expires_at = expires_at - went_back
-     WHERE region = in_region AND NOT has_ended;
-    -- The others end at a moment that a person wrote down.
-    UPDATE regional.recovery_budgets SET expires_at = expires_at - went_back
-     WHERE region = in_region AND override IS NOT NULL;
+     WHERE region = in_region AND ended_at IS NULL AND since > in_now;
     RETURN extract(epoch FROM went_back);
 END $$;
