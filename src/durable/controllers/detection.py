@@ -21,7 +21,7 @@ from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_facts
-from durable.authority.recovery.region_leases import renew
+from durable.authority.recovery.region_leases import renew, settle_ahead
 from durable.authority.recovery.signs import NodeSigns, read_node_signs
 from durable.authority.recovery.suspicions import (
     clear_suspicion,
@@ -87,6 +87,9 @@ class DetectionController:
         facts = await read_facts(self._databases)
         if not facts:
             return {}  # before the first fleet there is no policy either
+        for fact in facts.values():
+            if fact.is_lease_ahead:
+                await settle_ahead(self._databases, fact.region)
         policy = await read_recovery_policy(self._databases)
         signs = await self._signs(facts, policy)
         # After the signs: while it waited long for an answer, it was not watching.
@@ -223,5 +226,5 @@ def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | No
 
 def _is_news(before: Suspicion, after: Suspicion) -> bool:
     """Whether it is worth a write; the first evidence is the one that is kept otherwise."""
-    seen = (before.verdict.kind, before.calm_since is None)
-    return seen != (after.verdict.kind, after.calm_since is None)
+    seen = (before.verdict.kind, before.calm_since is None, before.since)
+    return seen != (after.verdict.kind, after.calm_since is None, after.since)

@@ -3,8 +3,8 @@
 from durable.drills import (
     authority_outage,
     break_glass,
-    job_failover,
     clock_jump,
+    job_failover,
     lost_operator_key,
     policy_rollback,
     recovery_override,

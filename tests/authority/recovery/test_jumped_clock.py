@@ -16,9 +16,9 @@ from durable.authority.fleet.regions import HELD_LEASE, held_lease
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.reads.readiness import read_readiness
 from durable.authority.recovery import region_leases
-from durable.authority.recovery.fence import fence
+from durable.authority.recovery.fence import fence, lease_fenced
 from durable.authority.recovery.region_facts import read_fact
-from durable.authority.recovery.region_leases import renew
+from durable.authority.recovery.region_leases import renew, settle_ahead
 from durable.health.regions import unready
 from durable.model.fleet.region_life import MARGIN, RegionFact, RegionLease
 from durable.model.ids import NodeId, RegionId
@@ -204,6 +204,24 @@ async def test_a_fence_waits_no_longer_than_a_lease_after_the_global_clock_went_
     assert before.lease_expires_at > after.lease_expires_at + MARGIN
     assert done.is_in_region
     assert await violations_everywhere(databases) == []
+
+
+async def test_a_lost_region_does_not_pass_for_one_that_lives_then(two_regions: World) -> None:
+    """Nobody renews its lease any more, and it would seem to last for an hour."""
+    databases = two_regions.databases
+    await renew(databases, WEST, "w", lease_seconds=60)
+    assert not (await read_fact(databases, WEST)).is_lease_ahead
+    await fence(databases, WEST, expected_epoch=1, actor=TEST, reason="a drill")
+    await lease_fenced(databases, WEST, 2, goes_on=True)
+    write(two_regions, AHEAD, HOUR)
+    await lease_fenced(databases, WEST, 2, goes_on=False)
+    fact = await read_fact(databases, WEST)
+    assert fact.is_lease_ahead
+    await settle_ahead(databases, WEST)
+    fact = await read_fact(databases, WEST)
+    assert not fact.is_lease_ahead
+    assert fact.movable_at is not None
+    assert fact.movable_at <= fact.read_at + timedelta(seconds=60) + MARGIN
 
 
 async def test_the_next_renewal_mends_the_global_lease(two_regions: World) -> None:

@@ -1,7 +1,6 @@
 """A region takes from each division of a workload all or nothing, and never an older one's."""
 
 import asyncio
-
 from datetime import datetime
 
 import psycopg

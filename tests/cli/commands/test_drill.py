@@ -50,12 +50,10 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
         seen = {"override-expiry": _drill("override-expiry", state, capsys, "--keep")}
         for name in (
             *OF_PEOPLE,
-            "zone-loss",
-            "partition",
-            "job-failover",
             "clock-jump",
             "zone-loss",
             "partition",
+            "job-failover",
             "authority-outage",
             "flapping",
         ):

@@ -267,6 +267,17 @@ def test_a_gap_in_watching_begins_it_anew() -> None:
     assert keep_watching(None, None, NOW) == NOW
     assert keep_watching(NOW, after(2), after(4)) == NOW
     assert keep_watching(NOW, after(2), after(20)) == after(20)
+    assert keep_watching(NOW, after(2), after(-3600)) == after(-3600), "the clock went back"
+
+
+def test_a_suspicion_is_counted_again_after_the_clock_went_back() -> None:
+    """Else it would last for as much longer before it is due."""
+    suspected = follow((0, GONE), (-3600, GONE))
+    assert suspected is not None
+    assert suspected.since == after(-3600)
+    assert suspected.lost_at <= after(-3600)
+    grace = max(POLICY.grace_seconds, POLICY.lone_host_grace_seconds)
+    assert is_due(suspected, after(-3600 + grace), after(-3600), POLICY)
 
 
 def test_the_suspicion_ends_with_the_fence() -> None:

@@ -44,6 +44,13 @@ _RENEW = text("""
      WHERE region = :region
        AND (state <> 'fenced' OR is_leased_fenced AND lease_expires_at > clock_timestamp())
 """)
+# It was given before now, so it ends within its length from now.
+_SETTLE_AHEAD = text("""
+    UPDATE global.regions
+       SET lease_expires_at = clock_timestamp() + make_interval(secs => lease_seconds)
+     WHERE region = :region
+       AND lease_expires_at > clock_timestamp() + make_interval(secs => lease_seconds)
+""")
 # A lease that had lapsed is announced: what waited for it is decided again.
 _COPY = text("""
     UPDATE regional.regions
@@ -90,6 +97,12 @@ async def renew(
 
 def _lease(fact: RegionFact) -> RegionLease:
     return RegionLease(region=fact.region, epoch=fact.epoch, is_fenced=fact.is_fenced)
+
+
+@global_transaction("durable_region", "settle the lease of {region}")
+async def settle_ahead(connection: AsyncConnection, region: RegionId) -> None:
+    """After the global side's clock went back: else a lost region would pass for one that lives."""
+    await connection.execute(_SETTLE_AHEAD, {"region": region})
 
 
 async def read_lease(databases: Databases, region: RegionId) -> LeaseLeft:

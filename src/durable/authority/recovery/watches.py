@@ -8,7 +8,8 @@ from durable.model.ids import RegionId
 
 _REPORT = text("""
     UPDATE global.regions
-       SET watched_at = greatest(watched_at, clock_timestamp() - make_interval(secs => :age))
+       SET watched_at = greatest(CASE WHEN watched_at <= clock_timestamp() THEN watched_at END,
+                                 clock_timestamp() - make_interval(secs => :age))
      WHERE region = :region
 """)
 

@@ -67,6 +67,14 @@ class RegionFact(Value):
         return RecoveryKey(region=self.region, epoch=epoch)
 
     @property
+    def is_lease_ahead(self) -> bool:
+        """Whether its lease seems to last longer than leases do, since the clock went back."""
+        if self.lease_expires_at is None or self.lease_seconds is None:
+            return False
+        longest = timedelta(seconds=self.lease_seconds) + STEP
+        return self.lease_expires_at > self.read_at + longest
+
+    @property
     def movable_at(self) -> datetime | None:
         """When a fenced region's slots may be handed over without it; None if never."""
         if not self.is_fenced or self.lease_expires_at is None:

@@ -82,6 +82,9 @@ def next_suspicion(
     signs = verdict.signs
     if signs.is_fenced or (before is not None and before.epoch != signs.epoch):
         before = None  # a recovery has dealt with that loss
+    if before is not None and before.since > now:
+        # The clock went back: how long it has lasted is counted again.
+        before = before.model_copy(update={"since": now, "lost_at": min(before.lost_at, now)})
     if signs.is_fenced:
         return None
     if verdict.is_suspected:
@@ -95,7 +98,7 @@ def next_suspicion(
         return None
     if verdict.kind in _UNSEEN:
         return before
-    calm_since = before.calm_since or now
+    calm_since = min(before.calm_since or now, now)
     if now - calm_since >= timedelta(seconds=policy.calm_seconds):
         return None
     return before.model_copy(update={"calm_since": calm_since})
@@ -121,8 +124,8 @@ def is_of(recovery: Recovery, suspicion: Suspicion) -> bool:
 
 
 def keep_watching(since: datetime | None, last: datetime | None, now: datetime) -> datetime:
-    """Since when it has been watched without a gap."""
-    if since is None or last is None or now - last > LONGEST_GAP:
+    """Since when it has been watched without a gap, or a clock that went back."""
+    if since is None or last is None or not timedelta() <= now - last <= LONGEST_GAP:
         return now
     return since
 
