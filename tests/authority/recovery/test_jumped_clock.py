@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 from psycopg.rows import namedtuple_row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.fleet.node_sessions import renew_leases
 from durable.authority.fleet.regions import HELD_LEASE, held_lease
 from durable.authority.reads.invariants import violations_everywhere

@@ -5,7 +5,6 @@ from datetime import datetime
 from sqlalchemy import text
 
 from durable.authority.db.engine import AsyncConnection
-from durable.authority.db.transaction import global_transaction
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.model.ids import RegionId
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of

@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.model.fleet.region_life import STEP
 from durable.model.ids import ActorId, RegionId
 from durable.signals.names import override_id
