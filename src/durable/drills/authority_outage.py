@@ -2,23 +2,32 @@
 
 Where regions have databases of their own, one of those is stopped first, which the other regions
 must not notice. Then, and otherwise only, it is the global one.
+
+Here is also what a jump of a region's clock must not let through.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from durable.authority.db.clock import read_regional_time
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.claims import read_claims
+from durable.authority.reads.readiness import RegionReadiness, read_readiness
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
+from durable.authority.recovery.region_leases import read_lease, renew
 from durable.authority.workloads.rows import list_workloads
-from durable.drills.checks import all_serve, becomes, invariants_hold
+from durable.controllers.region_lease import LEASE_SECONDS
+from durable.drills.checks import all_serve, audit_tells, becomes, invariants_hold
 from durable.drills.drill import Expectation
 from durable.drills.faults import servers_of, stopped
-from durable.drills.world import World, new_request, small_workload
+from durable.drills.world import World, busiest_region, new_request, small_workload
+from durable.health.findings import FindingCode
+from durable.health.regions import unready
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState, RegionState
@@ -188,3 +197,53 @@ def _compare(before: _OutageView, after: _OutageView) -> list[Expectation]:
             seen=f"{max(0, events)} of {busiest}" if busiest else "none",
         ),
     ]
+
+
+# ── a clock that jumps ──────────────────────────────────────────────────────────────────────────
+
+AHEAD = timedelta(minutes=5)
+CLOCK_WORKLOAD, CLOCK_WHY = "clock-drill", "drill: a clock jumped"
+
+
+async def clock_jump(world: World) -> AsyncIterator[Expectation]:
+    """Renews a lease by a clock that is ahead, and sets it right: nothing passes by it.
+
+    The machine's clock is left alone: the drill makes that renewal itself, with such a moment.
+    """
+    subject = await world.subject()
+    region = busiest_region(subject)
+    databases = world.databases
+    ahead = await read_regional_time(databases, region) + AHEAD
+    await renew(databases, region, "a drill", lease_seconds=LEASE_SECONDS, now=ahead)
+    left = await read_lease(databases, region)
+    findings = unready(await _readiness(world, region))
+    yield Expectation(
+        what=f"the lease of {region} from a clock that was {AHEAD} ahead counts for nothing",
+        met=left.has_jumped and left.seconds == 0,
+        seen=f"{left.seconds:.0f} s are left" if left.seconds else "",
+    )
+    yield Expectation(
+        what="`durable status` says so",
+        met=FindingCode.CLOCK_JUMPED in [one.code for one in findings],
+        seen="; ".join(map(str, findings)),
+    )
+    yield await becomes(
+        "its worker settles that and renews the lease",
+        lambda: read_lease(databases, region),
+        lambda lease: not lease.has_jumped and (lease.seconds or 0) > 0,
+        WITHIN_SECONDS,
+        lambda lease: f"{lease.seconds or 0:.0f} s are left",
+    )
+    yield await audit_tells(world, f"region/{region}", ["settle clock"])
+    manifest = small_workload(subject.tenant, CLOCK_WORKLOAD, regions=[region])
+    async with world.removed_afterwards(subject.tenant, CLOCK_WORKLOAD, reason=CLOCK_WHY):
+        await world.durable.apply(manifest, reason=CLOCK_WHY)
+        await world.durable.wait(subject.tenant, CLOCK_WORKLOAD, within_seconds=WITHIN_SECONDS)
+        yield Expectation(what="new work is placed there again", met=True)
+    yield await all_serve(world)
+    yield await invariants_hold(world)
+
+
+async def _readiness(world: World, region: RegionId) -> Sequence[RegionReadiness]:
+    rows = await read_readiness(world.databases, world.databases.url_of(region))
+    return [one for one in rows if one.region == region]

@@ -3,7 +3,6 @@
 from durable.drills import (
     authority_outage,
     break_glass,
-    clock_jump,
     job_failover,
     lost_operator_key,
     policy_rollback,
@@ -58,7 +57,7 @@ DRILLS: dict[str, Drill] = {
             "A region that is lost, back and lost again within a minute is one loss.",
         ),
         (
-            "clock-jump", "clock-jump", clock_jump.run,
+            "clock-jump", "clock-jump", authority_outage.clock_jump,
             "A region's clock was ahead: its lease counts for nothing until it is renewed.",
         ),
         (
