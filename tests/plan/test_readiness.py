@@ -180,14 +180,14 @@ async def test_a_region_is_built_once_for_all_that_is_moved_there(
 @pytest.mark.parametrize(
     ("node_leases", "region_lease", "expected"),
     [
-        ([15.0], None, 15 + 15),
-        ([5.0, 20.0], None, 20 + 15),
-        ([], None, 15),
+        ([15.0], None, 15 + 30),
+        ([5.0, 20.0], None, 20 + 30),
+        ([], None, 30),
         # Its database is lost with it: the region's lease, the margin, and the grace.
         ([15.0], 120.0, 120 + 3 + 10),
         ([], 120.0, 120 + 3 + 10),
         # Nodes may well outlast it.
-        ([300.0], 5.0, 300 + 15),
+        ([300.0], 5.0, 300 + 30),
     ],
 )
 def test_a_loss_is_detected_when_the_last_lease_has_lapsed(

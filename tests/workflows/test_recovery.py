@@ -255,7 +255,7 @@ async def test_without_enough_capacity_critical_work_goes_first_and_the_rest_say
 
 async def test_a_loss_that_lasts_is_found_and_recovered_from_without_a_word(plane: Plane) -> None:
     async with serving(plane, manifest(replicas=4, **CRITICAL)) as agents:
-        await recover_by(plane, grace_seconds=1, lone_host_grace_seconds=1)
+        await recover_by(plane, grace_seconds=1, lone_host_grace_seconds=1, agents_grace_seconds=1)
         await agents.aclose()
         [move] = await whole(plane)
         assert move.recovered_at is not None

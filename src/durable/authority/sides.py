@@ -45,14 +45,14 @@ class GlobalSide:
 class Regional:
     """One region, while a worker serves it; `async with` starts and drains what is behind it."""
 
-    def __init__(self, databases: Databases, region: RegionId) -> None:
+    def __init__(self, databases: Databases, region: RegionId, *, max_waiters: int) -> None:
         self.databases = databases
         self.region = region
         self.cache = RegionCache(databases, region)
         self.requests = RequestQueue(databases, region)
         self.decisions = DecisionLog(databases, region)
         self.placements = PlacementReader(databases, region)
-        self.watch = ShareWatch()
+        self.watch = ShareWatch(max_waiters)
         # How many requests wait here, as the wakeup controller last read it.
         self.queued = 0
         self._commits = GroupCommit(databases, region)

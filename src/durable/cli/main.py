@@ -77,6 +77,8 @@ SUBCOMMANDS = {
         ("cordon", "commands.nodes", "cordon", "Keep new work off nodes; what runs there stays."),
         ("uncordon", "commands.nodes", "uncordon",
          "Let cordoned nodes take new work again; refused while they are drained."),
+        ("maintenance", "commands.nodes", "maintenance",
+         "Mark a region: its nodes will be silent for a while, which is not its loss."),
         ("reconcile", "commands.maintenance", "reconcile",
          "Start every workload and placement that the authority knows and that does not run."),
         ("worker", "processes.worker", "worker",

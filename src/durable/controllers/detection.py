@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio.service import RPCError
 
@@ -154,11 +154,17 @@ class DetectionController:
     async def _signs(
         self, facts: Mapping[RegionId, RegionFact], policy: RecoveryPolicy
     ) -> list[RegionSigns]:
+        together = timedelta(seconds=policy.together_seconds)
+
         def since_seconds(fact: RegionFact) -> float:
             """A loss stays in view for as long as it lasts."""
-            suspicion = suspicion_of(fact)
-            lasted = 0.0 if suspicion is None else (fact.read_at - suspicion.since).total_seconds()
-            return policy.together_seconds + lasted
+            suspicion, mark = suspicion_of(fact), fact.maintenance
+            begun = [] if suspicion is None else [suspicion.since]
+            # What fell silent meanwhile is still to be seen when the maintenance has ended.
+            if mark is not None and fact.read_at < mark.until + together:
+                begun.append(mark.since)
+            lasted = fact.read_at - min(begun, default=fact.read_at)
+            return (together + lasted).total_seconds()
 
         queues = {region: regional_queue(region) for region in facts}
         now = max(fact.read_at for fact in facts.values())
@@ -201,6 +207,7 @@ def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | No
         region=fact.region,
         epoch=fact.epoch,
         is_fenced=fact.is_fenced,
+        maintenance=fact.current_maintenance,
         database_answers=nodes is not None,
         worker_polls=worker_polls,
         lease_lapsed_seconds=(

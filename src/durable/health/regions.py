@@ -22,7 +22,14 @@ from durable.temporal.signs_of_life import silent_workers
 # The others are found by looking now: a worker or nodes that are gone, for example. What has just
 # begun may be a stack that starts.
 _MATTERS = frozenset(
-    {LossKind.ZONE, LossKind.WATCH, LossKind.DATABASE, LossKind.REGION, LossKind.OBSERVER}
+    {
+        LossKind.ZONE,
+        LossKind.WATCH,
+        LossKind.DATABASE,
+        LossKind.REGION,
+        LossKind.OBSERVER,
+        LossKind.MAINTENANCE,
+    }
 )
 LASTING = timedelta(seconds=30)
 

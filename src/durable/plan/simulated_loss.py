@@ -34,7 +34,7 @@ def detection_seconds(
     A region with a database of its own is lost with it: it is not suspected before its own lease
     has lapsed too, and its slots wait for the margin.
     """
-    grace = max(policy.grace_seconds, policy.lone_host_grace_seconds)
+    grace = max(policy.grace_seconds, policy.lone_host_grace_seconds, policy.agents_grace_seconds)
     alone = max(node_lease_seconds, default=0.0) + grace
     if region_lease_seconds is None:
         return alone

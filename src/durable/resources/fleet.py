@@ -85,6 +85,8 @@ class RegionRow(Value):
     # Since when it is not open or not healthy, and why.
     since: AwareDatetime | None
     why: str
+    # Until when, by whom and why nothing that is seen of it is taken for its loss.
+    maintenance: str
 
 
 async def read_region_rows(sources: Sources, filters: Filters) -> Rows[RegionRow]:
@@ -118,6 +120,7 @@ def _region_row(one: RegionCensus | None, fact: RegionFact | None) -> RegionRow:
         seen="" if seen is None else seen.kind,
         since=since,
         why=why,
+        maintenance="" if fact is None else str(fact.current_maintenance or ""),
     )
 
 

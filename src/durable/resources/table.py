@@ -125,7 +125,7 @@ REGIONS = Resource[fleet.RegionRow](
     read=fleet.read_region_rows,
     columns=(
         "region", "state", "epoch", "version", "nodes", "live", "capacity", "used", "seen",
-        "since", "why",
+        "since", "why", "maintenance",
     ),
     remedy=_LOAD_A_FLEET,
     unknown=RefusalCode.UNKNOWN_REGION,

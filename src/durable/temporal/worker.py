@@ -68,6 +68,14 @@ READY_SECONDS = 60.0
 CONTROLLER_RETRY_SECONDS = 1.0
 
 
+def waiting_starts(workflow_tasks: int) -> int:
+    """How many steps may wait for what they started: each holds a slot for a workflow task.
+
+    A quarter is left to all others, and always at least one.
+    """
+    return workflow_tasks * 3 // 4
+
+
 def collect_garbage_rarely() -> None:
     """Leaves what is loaded out of collections, and makes them rarer.
 
@@ -161,7 +169,8 @@ async def regional_worker(
     lease_seconds: float = LEASE_SECONDS,
 ) -> AsyncGenerator[None]:
     """Serves one region's placements for as long as the context lasts; leaving it drains."""
-    async with Regional(databases, region) as regional:
+    waiters = waiting_starts(MAX_WORKFLOW_TASKS)
+    async with Regional(databases, region, max_waiters=waiters) as regional:
         lease = RegionLeaseController(regional, lease_seconds)
         await lease.begin()
         await regional.cache.wait_ready(READY_SECONDS)

@@ -18,7 +18,7 @@ from tests.authority.world import EAST, TEST, World
 
 @pytest.fixture
 async def regional(ready_world: World) -> AsyncIterator[Regional]:
-    async with Regional(ready_world.databases, EAST) as regional:
+    async with Regional(ready_world.databases, EAST, max_waiters=1) as regional:
         await regional.cache.wait_ready(30)
         yield regional
 

@@ -137,7 +137,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.regions": {
             "UPDATE": {
                 "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
-                "lease_expires_at", "seen",
+                "lease_expires_at", "seen", "maintenance",
             },
         },
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},

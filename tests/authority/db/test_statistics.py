@@ -30,7 +30,7 @@ async def test_reservations_are_looked_at_however_many_nodes_there_are(world: Wo
         asked = (world.reserve(at, node=f"n{at}", resources=size) for at in slots)
         assert all(isinstance(outcome, Granted) for outcome in await world.send(*asked))
 
-    async with Regional(world.databases, EAST) as regional:
+    async with Regional(world.databases, EAST, max_waiters=1) as regional:
         await regional.cache.wait_ready(PATIENCE)
         controller = StatisticsController(regional)
         assert await controller.once(), "there are nodes"

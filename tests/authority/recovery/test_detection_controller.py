@@ -22,7 +22,9 @@ from durable.scheduling.policies import first_policy
 from durable.signals.names import regional_queue
 from tests.authority.world import EAST, TEST, WEST, World, node
 
-AT_ONCE = RecoveryPolicy(grace_seconds=0, lone_host_grace_seconds=0, calm_seconds=0)
+AT_ONCE = RecoveryPolicy(
+    grace_seconds=0, lone_host_grace_seconds=0, agents_grace_seconds=0, calm_seconds=0
+)
 
 
 @pytest.fixture
@@ -64,9 +66,11 @@ class Watching:
             await begin_suspected(self.databases, suspicion.recovery, actor=TEST)
 
 
-async def fell_silent(world: World, region: RegionId, letter: str) -> None:
-    """All leases of the region lapsed a minute ago."""
-    past = World(world.databases, now=datetime.now(UTC) - timedelta(seconds=70))
+async def fell_silent(
+    world: World, region: RegionId, letter: str, ago: timedelta = timedelta(minutes=1)
+) -> None:
+    """All leases of the region lapsed then."""
+    past = World(world.databases, now=datetime.now(UTC) - ago - timedelta(seconds=10))
     await past.with_nodes(*nodes_of(region, letter), lease_seconds=10, region=region)
 
 

@@ -10,6 +10,7 @@ from durable.model.ids import ActorId, NodeId, RegionId, ZoneId
 from durable.model.recovery.detection import (
     LossKind,
     RecoveryPolicy,
+    RegionMaintenance,
     RegionSigns,
     Suspicion,
     ZoneSigns,
@@ -55,6 +56,8 @@ def signs(region: RegionId = EAST, **seen: Any) -> RegionSigns:
 GONE: dict[str, Any] = {"zones": zones((0, 3), (0, 3), (0, 3)), "silent_hosts": 3}
 AWAY: dict[str, Any] = {"database_answers": False, "zones": (), "hosts": 0}
 LAPSED: dict[str, Any] = {"lease_lapsed_seconds": 4.0}
+# With its worker gone as well, nothing suggests that only the agents are being replaced.
+ALL_GONE: dict[str, Any] = GONE | LAPSED | {"worker_polls": False}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def follow(*seen: tuple[float, dict[str, Any]]) -> Suspicion | None:
 
 
 def test_a_loss_counts_from_its_first_sign() -> None:
-    suspicion = follow((0, GONE), (3, GONE), (6, GONE))
+    suspicion = follow((0, ALL_GONE), (3, ALL_GONE), (6, ALL_GONE))
     assert suspicion is not None
     assert suspicion.since == NOW
     assert not is_due(suspicion, after(9), after(-60), POLICY)
@@ -209,7 +212,7 @@ def test_the_last_sign_of_a_region_is_a_renewal_or_a_look_and_not_the_end_of_its
 
 
 def test_a_region_that_comes_and_goes_is_one_loss() -> None:
-    flapping = follow((0, GONE), (3, {}), (6, GONE))
+    flapping = follow((0, ALL_GONE), (3, {}), (6, ALL_GONE))
     assert flapping is not None
     assert flapping.since == NOW
     assert is_due(flapping, after(11), after(-60), POLICY)
@@ -257,7 +260,7 @@ def test_a_loss_is_known_by_the_row_of_its_recovery(
 
 
 def test_who_was_away_watches_for_a_while_first() -> None:
-    suspicion = follow((0, GONE))
+    suspicion = follow((0, ALL_GONE))
     assert suspicion is not None
     assert not is_due(suspicion, after(100), after(95), POLICY)
     assert is_due(suspicion, after(106), after(95), POLICY)
@@ -290,8 +293,12 @@ def test_the_suspicion_ends_with_the_fence() -> None:
 @pytest.mark.parametrize(
     ("seen", "seconds"),
     [
-        (GONE, POLICY.grace_seconds),
-        (GONE | {"hosts": 1, "silent_hosts": 1}, POLICY.lone_host_grace_seconds),
+        # All else of the region is well: every agent at once may only be restarting.
+        (GONE, POLICY.agents_grace_seconds),
+        (GONE | {"hosts": 1, "silent_hosts": 1}, POLICY.agents_grace_seconds),
+        (GONE | LAPSED, POLICY.grace_seconds),
+        (GONE | {"worker_polls": None}, POLICY.grace_seconds),
+        (GONE | {"worker_polls": False}, POLICY.grace_seconds),
         # One of two agents is sick, and hosted nearly all nodes.
         (
             {"zones": zones((1, 9)), "hosts": 2, "silent_hosts": 1},
@@ -307,6 +314,40 @@ def test_how_long_signs_must_last_depends_on_what_else_they_could_mean(
     seen: dict[str, Any], seconds: float
 ) -> None:
     assert grace_seconds(judge_alone(signs(**seen), POLICY), POLICY) == seconds
+
+
+def test_agents_that_are_silent_for_25_seconds_are_not_a_lost_region() -> None:
+    """They are being replaced: worker, database and lease of the region live."""
+    silent = follow((0, GONE))
+    assert silent is not None
+    assert not is_due(silent, after(25), NOW, POLICY)
+    assert is_due(silent, after(POLICY.agents_grace_seconds), NOW, POLICY)
+
+
+MARK = RegionMaintenance(
+    since=NOW, until=NOW + timedelta(hours=1), reason="new kernels", actor=ActorId("person:ann")
+)
+
+
+@pytest.mark.parametrize("seen", [GONE, GONE | LAPSED | {"worker_polls": False}, AWAY | LAPSED])
+def test_what_is_silent_in_maintenance_is_not_lost(seen: dict[str, Any]) -> None:
+    lost, marked = signs(**seen), signs(**seen, maintenance=MARK)
+    assert judge_alone(lost, POLICY).is_suspected
+    verdict = judge_alone(marked, POLICY)
+    assert (verdict.kind, verdict.is_suspected) == (LossKind.MAINTENANCE, False)
+    assert "by person:ann: new kernels" in verdict.sentence
+    assert follow((0, seen | {"maintenance": MARK})) is None
+
+
+def test_a_suspicion_counts_from_the_end_of_the_maintenance() -> None:
+    marked = GONE | {"maintenance": MARK, "silent_seconds": 600.0}
+    suspicion = follow((0, marked), (20, GONE | {"silent_seconds": 620.0}))
+    assert suspicion is not None
+    assert (suspicion.since, suspicion.lost_at) == (after(20), after(-600))
+
+
+def test_what_is_well_in_maintenance_is_healthy() -> None:
+    assert judge_alone(signs(maintenance=MARK), POLICY).kind is LossKind.HEALTHY
 
 
 def test_silent_nodes_are_named_as_evidence() -> None:

@@ -201,7 +201,7 @@ ROLES: tuple[Role, ...] = (
             "global.regions": {
                 "UPDATE": (
                     "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
-                    "lease_expires_at", "seen",
+                    "lease_expires_at", "seen", "maintenance",
                 ),
             },
             "regional.regions": {"UPDATE": ("version", "epoch", "state")},
@@ -235,6 +235,7 @@ ROLES: tuple[Role, ...] = (
                 "suspect region", "clear suspicion", "confirm recovery", "veto recovery",
                 "failback recovery", "settle recovery", "reach recovery phase",
                 "move out of region", "move back to region", "fence region", "open region",
+                "begin maintenance", "end maintenance",
                 *_MESSAGES,
             ),
             "regional": (

@@ -20,9 +20,6 @@ from durable.authority.reads.shares import (
 from durable.model.ids import RegionId
 from durable.model.states import BindingState
 
-# A waiter occupies one of the worker's slots for workflow tasks, which others may need.
-MAX_WAITERS = 30
-
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
@@ -34,7 +31,9 @@ class _Waiter:
 class ShareWatch:
     """Shares whose placements wait right now; the one reader of the region publishes to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        """A waiter occupies one of its worker's slots for workflow tasks, which others may need."""
+        self._most = most
         self._waiters: dict[ShareKey, _Waiter] = {}
 
     @property
@@ -50,7 +49,7 @@ class ShareWatch:
         seconds: float,
     ) -> ShareStatus | None:
         """The share once none of these bindings is in a passing state; None if that is late."""
-        if len(self._waiters) >= MAX_WAITERS:
+        if len(self._waiters) >= self._most:
             return None
         answer: asyncio.Future[ShareStatus] = asyncio.get_running_loop().create_future()
         waiter = self._waiters[key] = _Waiter(frozenset(tokens), frozenset(passing), answer)

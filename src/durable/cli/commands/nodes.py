@@ -1,12 +1,15 @@
-"""`durable cordon`, `uncordon` and `drain`: keep new work off nodes, and empty them."""
+"""`durable cordon`, `uncordon`, `drain` and `maintenance`: work on nodes, announced before."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
+from durable.authority.recovery.maintenance import begin_maintenance, end_maintenance
 from durable.cli.connections import current_user, with_authority
 from durable.cli.input.options import (
     AsJson,
@@ -20,11 +23,13 @@ from durable.cli.render.following import follow_lines
 from durable.cli.render.output import conclude, say
 from durable.cli.verbs import MessageCommand, VerbInput, message, print_answer
 from durable.model.fleet.drain import Drain, DrainState, NodesKind, NodesTarget
-from durable.model.ids import Identifier, NodeId, PoolId, ZoneId
+from durable.model.ids import Identifier, NodeId, PoolId, RegionId, ZoneId
+from durable.model.recovery.detection import RegionMaintenance
 from durable.reports.drain import summary_of_drain
 from durable.resources.lookups import Lookups
 from durable.resources.orders import DrainRow
 from durable.signals.names import DRAIN, drain_id
+from durable.validation.quantities import Duration
 from durable.validation.text import PLAIN_TEXT, counted
 
 if TYPE_CHECKING:
@@ -38,6 +43,8 @@ PoolOption = Annotated[str | None, typer.Option("--pool", help="All nodes of thi
 NodesRegion = Annotated[
     str | None, typer.Option("--region", help="The region, if more than one has such a name.")
 ]
+
+_DURATION: TypeAdapter[timedelta] = TypeAdapter(Duration)
 
 _KINDS: dict[NodesKind, tuple[str, type[Identifier]]] = {
     NodesKind.NODE: ("NODE", NodeId),
@@ -104,6 +111,39 @@ def _cordon(verb: str, change: Callable[..., Awaitable[list[NodeId]]]) -> Callab
 
 cordon = _cordon("cordon", cordon_nodes)
 uncordon = _cordon("uncordon", uncordon_nodes)
+
+
+# ── maintenance ─────────────────────────────────────────────────────────────────────────────────
+
+
+def maintenance(
+    region: Annotated[str, typer.Argument(metavar="REGION", help="A region.")],
+    lasts: Annotated[
+        str | None, typer.Option("--for", help="For how long from now, such as 30m; at most 24h.")
+    ] = None,
+    end: Annotated[bool, flag("--end", help="End it now.")] = False,
+    reason: Reason = "durable maintenance",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    name = parse_option("REGION", RegionId, region)
+    if (lasts is None) is not end:
+        raise typer.BadParameter("give one of the two: --for 30m, or --end", param_hint="--for")
+    length = None if lasts is None else parse_option("--for", _DURATION.validate_python, lasts)
+    who: dict[str, Any] = {"actor": current_user(), "reason": reason}
+
+    async def run(databases: Databases) -> RegionMaintenance | bool:
+        if length is None:
+            return await end_maintenance(databases, name, **who)
+        return await begin_maintenance(databases, name, lasts=length, **who)
+
+    mark = with_authority(state_dir, run)
+    if isinstance(mark, RegionMaintenance):
+        sentence = f"{name} is in maintenance {mark}. A person may still declare its loss."
+        conclude(as_json, {"region": name, "maintenance": mark}, say(sentence))
+        return
+    sentence = f"{name} is watched again." if mark else f"{name} was not in maintenance."
+    conclude(as_json, {"region": name, "maintenance": None}, say(sentence))
 
 
 # ── drains ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.recovery.detection import RegionCondition
+from durable.model.recovery.detection import RegionCondition, RegionMaintenance
 from durable.model.recovery.recoveries import RecoveryKey
 from durable.model.states import RegionState
 from durable.validation.value import Value
@@ -38,6 +38,8 @@ class RegionFact(Value):
     watched_at: AwareDatetime | None = None
     # What it is taken for from outside; None: it was not watched yet.
     seen: RegionCondition | None = None
+    # The last time somebody said that it would be silent for a while.
+    maintenance: RegionMaintenance | None = None
     # When all of this was read, by the global side's clock.
     read_at: AwareDatetime
 
@@ -59,6 +61,12 @@ class RegionFact(Value):
     @property
     def has_lapsed(self) -> bool:
         return self.lease_expires_at is not None and self.lease_expires_at <= self.read_at
+
+    @property
+    def current_maintenance(self) -> RegionMaintenance | None:
+        """The mark that is in force."""
+        mark = self.maintenance
+        return mark if mark is not None and self.read_at < mark.until else None
 
     @property
     def loss(self) -> RecoveryKey:

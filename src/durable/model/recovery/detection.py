@@ -5,8 +5,9 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
-from durable.model.ids import NodeId, RegionId, ZoneId
+from durable.model.ids import ActorId, NodeId, RegionId, ZoneId
 from durable.model.recovery.recoveries import RecoveryKey
+from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 Percent = Annotated[float, Field(gt=0, le=100)]
@@ -33,6 +34,9 @@ class RecoveryPolicy(Value):
     grace_seconds: Seconds = 10.0
     lone_host_grace_seconds: Seconds = 15.0
     database_grace_seconds: Seconds = 30.0
+    # Every agent is silent while the region's database, worker and lease are well: it may be the
+    # agents that are being replaced.
+    agents_grace_seconds: Seconds = 30.0
     # How long a region must look well before its suspicion is dropped: one that comes and goes
     # is the same loss.
     calm_seconds: Seconds = 10.0
@@ -62,12 +66,26 @@ class LossKind(StrEnum):
     REGION = "region lost"
     # The observer cannot see: what it does not see says nothing about the region.
     OBSERVER = "observer blind"
+    # Somebody said that its nodes would fall silent for a while.
+    MAINTENANCE = "in maintenance"
     # Nothing that could be lost has ever been seen: that is not the same as healthy.
     NO_NODES = "no nodes"
 
 
 # Only these make a region suspected.
 SUSPECTED = frozenset({LossKind.DATABASE, LossKind.REGION})
+
+
+class RegionMaintenance(Value):
+    """An operator's mark: until then, nothing that is seen of the region is taken for its loss."""
+
+    since: AwareDatetime
+    until: AwareDatetime
+    reason: str
+    actor: ActorId
+
+    def __str__(self) -> str:
+        return f"until {show_moment(self.until)} by {self.actor}: {self.reason}"
 
 
 class ZoneSigns(Value):
@@ -104,6 +122,8 @@ class RegionSigns(Value):
     worker_polls: bool | None = None
     lease_lapsed_seconds: float | None = None
     watch_age_seconds: float | None = None
+    # The mark that is in force.
+    maintenance: RegionMaintenance | None = None
 
     @property
     def nodes(self) -> int:

@@ -17,6 +17,7 @@ from durable.model.recovery.detection import (
     ZoneSigns,
 )
 from durable.model.recovery.recoveries import Recovery
+from durable.validation.text import shorten
 
 # Who has not looked for longer than this was away.
 LONGEST_GAP = timedelta(seconds=10)
@@ -42,6 +43,16 @@ def judge(signs: Sequence[RegionSigns], policy: RecoveryPolicy) -> dict[RegionId
 
 def judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> LossVerdict:
     """What one region would be taken for if only it were seen."""
+    verdict = _judge_alone(signs, policy)
+    mark = signs.maintenance
+    if mark is None or not verdict.is_suspected:
+        return verdict
+    sentence = f"In maintenance {mark}. Nothing is taken for its loss until then. "
+    changed = {"kind": LossKind.MAINTENANCE, "sentence": shorten(sentence + verdict.sentence)}
+    return verdict.model_copy(update=changed)
+
+
+def _judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> LossVerdict:
     if not signs.database_answers:
         return _without_database(signs)
     if not signs.nodes:
@@ -151,9 +162,17 @@ def grace_seconds(verdict: LossVerdict, policy: RecoveryPolicy) -> float:
         return policy.database_grace_seconds
     signs = verdict.signs
     is_gone = signs.worker_polls is False and not signs.has_lease
+    graces = [policy.grace_seconds]
     if signs.silent_hosts <= 1 and not is_gone:
-        return max(policy.grace_seconds, policy.lone_host_grace_seconds)
-    return policy.grace_seconds
+        graces.append(policy.lone_host_grace_seconds)
+    if _are_only_agents_silent(signs):
+        graces.append(policy.agents_grace_seconds)
+    return max(graces)
+
+
+def _are_only_agents_silent(signs: RegionSigns) -> bool:
+    is_well = signs.database_answers and signs.worker_polls is True and signs.has_lease
+    return is_well and 0 < signs.hosts == signs.silent_hosts
 
 
 def _last_heard_seconds(signs: RegionSigns) -> float:

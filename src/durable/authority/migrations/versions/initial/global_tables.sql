@@ -27,6 +27,8 @@ CREATE TABLE global.regions (
     watched_at TIMESTAMP WITH TIME ZONE,
     -- What it is taken for from outside, in a sentence, and since when.
     seen JSONB,
+    -- Until when, why and by whose order nothing that is seen of it is taken for its loss.
+    maintenance JSONB,
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
     CONSTRAINT regions_counters CHECK (epoch >= 1 AND lease_number >= 0),
