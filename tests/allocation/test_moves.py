@@ -74,6 +74,21 @@ async def test_a_region_that_is_only_suspected_keeps_its_work_and_gets_no_more(
     assert share == {SOUTH: (2, 3), WEST: (0, 1, 4, 5)}
 
 
+@pytest.mark.parametrize("more", [{}, {"all_or_nothing": True}])
+async def test_what_a_job_has_done_stays_and_only_the_rest_moves(
+    world: World, more: dict[str, Any]
+) -> None:
+    workload = await admitted(world, {EAST: (0, 1, 2, 3)}, kind="job", **more)
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="lost")
+    known, unknown = await refuge(world), await refuge(world)
+    known.done = {(str(RISK), str(API)): frozenset({0, 2})}
+    share = known.out_of(EAST)(workload)
+    assert share[EAST] == (0, 2)
+    assert sorted(slot for slots in share.values() for slot in slots) == [0, 1, 2, 3]
+    share = unknown.out_of(EAST)(workload)
+    assert EAST not in share, "what it has done is not known, so it is done again"
+
+
 async def test_what_goes_back_needs_no_grant_beside_what_it_leaves_elsewhere(world: World) -> None:
     """Nothing of the quota is left: one replica at a time stops there, and starts here."""
     workload = await admitted(world, {WEST: (0, 1, 2, 3)}, disruption={"max_unavailable": 1})

@@ -53,6 +53,26 @@ def test_a_node_is_drained_and_the_command_waits_for_it(fleet: Terminal, write: 
     fleet.json("delete", "shop/moved")
 
 
+def test_a_region_is_marked_as_in_maintenance_and_shown_as_such(fleet: Terminal) -> None:
+    def shown() -> str:
+        regions = fleet.json("get", "regions")["regions"]
+        return next(one["maintenance"] for one in regions if one["region"] == "north")
+
+    why = ("--reason", "new kernels")
+    marked = fleet.json("maintenance", "north", "--for", "1h", *why)["maintenance"]
+    assert marked["reason"] == "new kernels"
+    assert shown().startswith("until ")
+    assert shown().endswith(": new kernels")
+    assert fleet.json("maintenance", "north", "--end", *why)["maintenance"] is None
+    assert shown() == ""
+    assert fleet.run("maintenance", "north", "--end", *why) == 0
+    assert "was not in maintenance" in fleet.stdout
+    assert fleet.refusal("maintenance", "north", "--for", "25h", *why) == "invalid"
+    assert fleet.refusal("maintenance", "nowhere", "--for", "1h", *why) == "unknown_region"
+    for wrong in (why, ("--for", "1h", "--end", *why), ("--for", "1h"), ("--for", "soon", *why)):
+        assert fleet.run("maintenance", "north", *wrong) == 2
+
+
 def test_what_is_wrong_is_refused_with_what_is_allowed(fleet: Terminal) -> None:
     before = fleet.json("get", "nodes")["nodes"]
     for command in ("drain", "cordon", "uncordon"):

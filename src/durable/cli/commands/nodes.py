@@ -118,11 +118,11 @@ uncordon = _cordon("uncordon", uncordon_nodes)
 
 def maintenance(
     region: Annotated[str, typer.Argument(metavar="REGION", help="A region.")],
+    reason: Reason,
     lasts: Annotated[
         str | None, typer.Option("--for", help="For how long from now, such as 30m; at most 24h.")
     ] = None,
     end: Annotated[bool, flag("--end", help="End it now.")] = False,
-    reason: Reason = "durable maintenance",
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
