@@ -43,6 +43,7 @@ def test_what_keeps_a_region_from_taking_a_placement(
     [
         (LossKind.ZONE, LASTING, RegionState.OPEN, True),
         (LossKind.OBSERVER, LASTING, RegionState.OPEN, True),
+        (LossKind.MAINTENANCE, LASTING, RegionState.OPEN, True),
         (LossKind.REGION, LASTING, RegionState.SUSPECTED, True),
         (LossKind.ZONE, LASTING / 2, RegionState.OPEN, False),
         (LossKind.NODE, LASTING, RegionState.OPEN, False),

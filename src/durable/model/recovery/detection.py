@@ -67,7 +67,7 @@ class LossKind(StrEnum):
     # The observer cannot see: what it does not see says nothing about the region.
     OBSERVER = "observer blind"
     # Somebody said that its nodes would fall silent for a while.
-    MAINTENANCE = "in maintenance"
+    MAINTENANCE = "maintenance"
     # Nothing that could be lost has ever been seen: that is not the same as healthy.
     NO_NODES = "no nodes"
 
