@@ -78,7 +78,7 @@ async def test_what_fell_silent_in_a_long_maintenance_is_seen_when_it_ends(world
 
 @pytest.mark.parametrize("lasts", [timedelta(0), timedelta(hours=25), -HOUR])
 async def test_a_maintenance_has_an_end_within_a_day(world: World, lasts: timedelta) -> None:
-    with pytest.raises(RefusedError, match="at most 24 hours") as refused:
+    with pytest.raises(RefusedError, match="at most 24h") as refused:
         await mark(world, lasts=lasts)
     assert refused.value.refusal.code is RefusalCode.INVALID
     assert (await read_fact(world.databases, EAST)).maintenance is None

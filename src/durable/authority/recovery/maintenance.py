@@ -18,6 +18,7 @@ from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import Scope, Verb
 from durable.model.recovery.detection import RegionMaintenance
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.quantities import show_duration
 from durable.validation.text import PLAIN_TEXT
 
 LONGEST = timedelta(hours=24)
@@ -37,8 +38,8 @@ async def begin_maintenance(
     if not timedelta(0) < lasts <= LONGEST:
         raise RefusedError(
             RefusalCode.INVALID,
-            f"A maintenance lasts longer than 0 s and at most 24 hours, not {lasts}; say it again "
-            "if it takes longer.",
+            f"A maintenance lasts longer than 0s and at most 24h, not {show_duration(lasts)}; mark "
+            "the region again if it takes longer.",
         )
     fact = await lock_fact(connection, region)
     if fact.is_fenced:
