@@ -279,7 +279,7 @@ def test_a_suspicion_is_counted_again_after_the_clock_went_back() -> None:
     assert suspected is not None
     assert suspected.since == after(-3600)
     assert suspected.lost_at <= after(-3600)
-    grace = max(POLICY.grace_seconds, POLICY.lone_host_grace_seconds)
+    grace = grace_seconds(suspected.verdict, POLICY)
     assert is_due(suspected, after(-3600 + grace), after(-3600), POLICY)
 
 
