@@ -6,9 +6,9 @@ It has an end of its own, and does not hold up people: whoever may declare a los
 from datetime import timedelta
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import require_right
 from durable.authority.operators.refusals import audits_refusals
