@@ -21,6 +21,7 @@ from durable.workflows.inbox import UNAUDITED_KEPT
 from tests.workflows.plane import INSTANTLY, Plane, manifest, until
 from tests.workflows.test_self_healing import reset, runs_again, serving, workload
 
+STEP_TRIES = timeouts.STEP_RETRY.maximum_attempts
 NEVER_STOPS = replace(INSTANTLY, stop_seconds=3600)
 
 
@@ -52,6 +53,7 @@ async def test_a_message_after_a_reset_is_audited_beside_the_one_that_was_forgot
     await until(is_audited("noise-2"), "the one after the reset, too", seconds=60)
 
 
+@pytest.mark.soak
 async def test_what_was_acknowledged_while_workflows_end_is_in_the_audit(plane: Plane) -> None:
     names = [f"api-{number}" for number in range(4)]
     await (await (await plane.load()).host()).work()
@@ -94,7 +96,11 @@ async def test_a_full_audit_and_an_update_do_not_keep_an_ending_from_ending(
     await plane.durable.delete("risk", "api")
     write = messages.audit_message
 
+    tries = 0
+
     async def away(*_: Any, **__: Any) -> bool:
+        nonlocal tries
+        tries += 1
         raise AuthorityUnreachableError("the audit cannot be written")
 
     monkeypatch.setattr(messages, "audit_message", away)
@@ -110,6 +116,12 @@ async def test_a_full_audit_and_an_update_do_not_keep_an_ending_from_ending(
     accepted = WorkflowUpdateStage.ACCEPTED
     # Taken, and not answered: it waits for those before it.
     late = await handle.start_update("scale", scale, wait_for_stage=accepted)
+    before = tries
+
+    async def is_tried_again() -> bool:
+        return tries > before + 3 * STEP_TRIES
+
+    await until(is_tried_again, "the audit is tried again, and again", seconds=60)
     monkeypatch.setattr(messages, "audit_message", write)
     async with asyncio.timeout(60):
         with pytest.raises(WorkflowUpdateFailedError):
