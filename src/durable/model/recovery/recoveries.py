@@ -167,8 +167,8 @@ class MoveProgress(MoveState):
     """As it is shown: a recovery says this of many workloads each second."""
 
     # How many replicas the region had, and how many of them have to come back.
-    slot_count: Annotated[int, Field(ge=0)]
-    lost_count: Annotated[int, Field(ge=0)]
+    slot_count: Annotated[int, Field(ge=0)] = 0
+    lost_count: Annotated[int, Field(ge=0)] = 0
 
 
 class WorkloadMove(MoveState):
