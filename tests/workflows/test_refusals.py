@@ -235,8 +235,8 @@ async def test_a_crash_backoff_is_not_shortened_by_a_wakeup(case: Case, message:
 async def test_a_person_may_end_a_crash_backoff(case: Case) -> None:
     await crashed(case)
     retry = RetryPlacement(actor=ActorId("ann"), reason="fixed", request_id="r")
-    _, look_at_once = case.it.on_retry_now(retry)
-    look_at_once()
+    _, effect = case.it.on_retry_now(retry)
+    case.it._retry_now(retry, case.it._undone_by_retry_now(retry, effect))
     asked = await case.run_for(1, {"reserve": FULL}.get)
     assert asked["reserve"] == 1
 

@@ -71,7 +71,7 @@ async def fill(database_url: str) -> None:
 
 
 def asked(
-    region: RegionId, slots: tuple[int, ...], state: RequestState, done: int
+    region: RegionId, slots: tuple[int, ...], state: RequestState, done: tuple[int, ...]
 ) -> SchedulingRequest:
     return SchedulingRequest(
         region=region,
@@ -98,9 +98,11 @@ async def run_job(database_url: str) -> None:
             actor=ActorId("service:test"),
             divide=lambda _: {NORTH: (0, 1), SOUTH: (2, 3)},
         )
-        north = asked(NORTH, (0, 1), RequestState.WITHDRAWN, done=2)
+        north = asked(NORTH, (0, 1), RequestState.WITHDRAWN, done=(0, 1))
         await write_requests(databases, NORTH, [north])
-        await write_requests(databases, SOUTH, [asked(SOUTH, (2, 3), RequestState.PLACED, done=1)])
+        await write_requests(
+            databases, SOUTH, [asked(SOUTH, (2, 3), RequestState.PLACED, done=(2,))]
+        )
 
 
 @pytest.fixture

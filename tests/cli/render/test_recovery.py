@@ -17,7 +17,8 @@ LATER = NOON + timedelta(seconds=30)
 
 def printed(capsys: pytest.CaptureFixture[str], phase: str, **move: Any) -> str:
     moved = {
-        "tenant": "risk", "workload": "api", "priority": 900, "replicas": 4, "slots": (0, 1),
+        "tenant": "risk", "workload": "api", "priority": 900, "replicas": 4, "slot_count": 2,
+        "lost_count": 2,
         "moved_at": NOON, "recovered_at": LATER, "whole_at": LATER, "serving": 0,
     }  # fmt: skip
     recovery: dict[str, Any] = {
