@@ -59,6 +59,16 @@ async def test_rows_are_read_by_field_by_place_and_as_mappings(world: World) -> 
         none.one()
 
 
+async def test_a_row_without_columns_is_a_row(world: World) -> None:
+    """What only asks whether something exists selects nothing of it."""
+    async with world.databases.at_global("durable_reader").begin() as connection:
+        rows = await connection.execute(text("SELECT FROM generate_series(1, 2)"))
+        none = await connection.execute(text("SELECT WHERE false"))
+    assert rows.all() == [(), ()]
+    assert rows.first() == ()
+    assert (none.all(), none.first()) == ([], None)
+
+
 async def _add(engine: Engine) -> int:
     """Adds a tenant, counts it and fails; answers by which connection."""
     pid = 0

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from sqlalchemy import URL, TextClause
 
 from durable.authority.db.breaker import Breaker, Session
@@ -121,7 +121,7 @@ class AsyncConnection:
         await cursor.execute(_in_the_drivers_style(statement), parameters or {})
         result = cursor.pgresult
         assert result is not None, "a statement was run"
-        if not result.nfields:
+        if result.status != ExecStatus.TUPLES_OK:  # it answers no rows; one may have no columns
             return Answer(_columns(()), (), cursor.rowcount)
         columns = _columns(tuple(result.fname(place) for place in range(result.nfields)))
         return Answer(columns, await cursor.fetchall(), cursor.rowcount)
