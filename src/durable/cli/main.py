@@ -81,6 +81,8 @@ SUBCOMMANDS = {
          "Mark a region: its nodes will be silent for a while, which is not its loss."),
         ("reconcile", "commands.maintenance", "reconcile",
          "Start every workload and placement that the authority knows and that does not run."),
+        ("restored", "commands.maintenance", "restored",
+         "Say that a database was restored from an older copy, so that it goes on."),
         ("worker", "processes.worker", "worker",
          "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit."),
         ("agent", "processes.agent", "agent",

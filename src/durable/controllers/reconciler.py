@@ -3,7 +3,8 @@
 Level-triggered: each round compares the authority's rows with the workflows that Temporal says are
 running, and starts what is missing. A workflow that is started finds in the authority all that it
 needs, and one that was started in vain finds nothing to do and ends. A run that took the place of
-another (a reset, a termination that was repaired by hand) is asked to look at the authority.
+another (a reset, a termination that was repaired by hand) is asked to look at the authority. So is
+what may remember more than the rows know, because a database or Temporal was restored.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.overrides.rows import read_overrides
 from durable.authority.policies.rows import unfinished_policies
 from durable.authority.recovery.recoveries import list_recoveries
+from durable.authority.restores.found import read_restores
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.model.ids import RegionId
@@ -37,6 +39,8 @@ from durable.signals.names import (
     RECOVERY,
     RUNNING_QUERY,
     WORKLOAD,
+    WORKLOAD_IDS,
+    workload_id,
 )
 from durable.signals.payloads import Look
 from durable.signals.sending import SignalSender
@@ -169,6 +173,9 @@ class Reconciler:
         # Missing in the last round: Temporal lists what runs with some delay.
         self._suspects: set[str] = set()
         self._runs: dict[str, str] = {}
+        # The last restores that everything has looked since, and workloads that run in vain.
+        self._restores: frozenset[int] | None = None
+        self._unwanted: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         while True:
@@ -187,6 +194,7 @@ class Reconciler:
         confirmed = unmanaged.only(self._suspects)
         self._suspects = set(unmanaged.ids)
         await self._have_replacements_look(running)
+        await self._have_the_restored_look(running)
         await self.start(confirmed)
         return confirmed
 
@@ -233,3 +241,17 @@ class Reconciler:
         self._runs = {
             name: self._runs[name] if name in undelivered else run for name, run in running.items()
         }
+
+    async def _have_the_restored_look(self, running: Mapping[str, str]) -> None:
+        """What the rows do not know is forgotten, whichever of the two is older than the other."""
+        restores = await read_restores(self._databases)
+        new = restores.recent if self._restores is None else restores.epochs - self._restores
+        live = {workload_id(*name) for name in await live_workloads(self._databases)}
+        ended = {name for name in running if name.startswith(WORKLOAD_IDS)} - live
+        # In two rounds: one that was only just applied has a workflow before it has a row.
+        names = list(running) if new else sorted(ended & self._unwanted)
+        hint = Look(why="a database or Temporal was restored")
+        sent = await self._sender.send_all((name, "look", hint) for name in names)
+        self._unwanted = frozenset(ended)
+        if all(sent):
+            self._restores = restores.epochs

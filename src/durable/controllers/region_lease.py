@@ -15,6 +15,7 @@ from contextlib import suppress
 from durable.authority.db.errors import AuthorityError
 from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.region_leases import renew
+from durable.authority.restores.opening import open_restored
 from durable.authority.sides import Regional
 from durable.model.fleet.region_life import RegionLease
 from durable.model.refusal import RefusedError
@@ -68,7 +69,9 @@ class RegionLeaseController:
                 lease.went_back_seconds,
             )
         if lease.is_fenced:
-            await release_fenced(
+            left = await release_fenced(
                 regional.databases, regional.region, epoch=lease.epoch, most=MAX_RELEASED_AT_ONCE
             )
+            if lease.is_restored and not left.waiting:
+                await open_restored(regional.databases, regional.region, lease.epoch)
         return lease

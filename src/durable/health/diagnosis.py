@@ -6,10 +6,18 @@ from temporalio.client import Client
 
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_facts import read_facts
+from durable.authority.restores.found import read_went_back
 from durable.health.disks import full_disks
 from durable.health.findings import FindingCode as Code
 from durable.health.findings import HealthFinding, finding
-from durable.health.regions import impaired, read_regions, silent, unready, unserved
+from durable.health.regions import (
+    impaired,
+    read_regions,
+    silent,
+    unready,
+    unserved,
+    went_back,
+)
 from durable.health.workflows import WorkflowHealth, read_workflow_health
 from durable.model.ids import TenantId
 from durable.settings import Settings
@@ -30,7 +38,8 @@ async def diagnose(
     regions, unreachable = await read_regions(databases)
     facts = await read_facts(databases)
     found = [
-        *full_disks_of(settings), *unreachable, *unready(regions), *impaired(facts.values()),
+        *full_disks_of(settings), *unreachable, *went_back(await read_went_back(databases)),
+        *unready(regions), *impaired(facts.values()),
     ]  # fmt: skip
     if temporal_address is None:
         return found

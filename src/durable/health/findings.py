@@ -27,6 +27,8 @@ class FindingCode(StrEnum):
     REGION_LEASE_LAPSED = "region_lease_lapsed"
     CLOCK_JUMPED = "clock_jumped"
     REGION_UNREACHABLE = "region_unreachable"
+    REGION_WENT_BACK = "region_went_back"
+    AUTHORITY_WENT_BACK = "authority_went_back"
     TEMPORAL_UNREACHABLE = "temporal_unreachable"
 
 
@@ -105,6 +107,14 @@ _FINDINGS: Mapping[FindingCode, tuple[str, str]] = {
         "The clock of {0}'s database went back ({since} by that clock), so its lease counts for "
         "nothing: it takes nothing new until a worker that reaches both the region and the global "
         "side renews it. Check the time service of that machine.",
+    ),
+    FindingCode.REGION_WENT_BACK: (
+        "region-restored",
+        "Nothing is changed in {some} since {since}: {why}",
+    ),
+    FindingCode.AUTHORITY_WENT_BACK: (
+        "authority-restored",
+        "Nothing is changed on the global side, nor in a region beside it, since {since}: {why}",
     ),
     FindingCode.TEMPORAL_UNREACHABLE: (
         "temporal-unreachable",

@@ -13,6 +13,7 @@ from durable.authority.reads.readiness import RegionReadiness, read_readiness
 from durable.health.findings import FindingCode as Code
 from durable.health.findings import HealthFinding, finding
 from durable.model.fleet.region_life import RegionFact
+from durable.model.fleet.restores import WentBack
 from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
@@ -83,6 +84,19 @@ def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:
             since, count = one.overdue_since, one.overdue
             found.append(finding(Code.CLAIMS_OVERDUE, one.region, count=count, since=since))
     return found
+
+
+def went_back(found: Iterable[WentBack]) -> list[HealthFinding]:
+    """Pure: a finding for each database that was restored, until that has been declared."""
+    return [
+        finding(
+            Code.AUTHORITY_WENT_BACK if one.serves_global else Code.REGION_WENT_BACK,
+            *one.names,
+            since=one.went_back_at,
+            why=one.why,
+        )
+        for one in found
+    ]
 
 
 def impaired(facts: Iterable[RegionFact]) -> list[HealthFinding]:

@@ -64,8 +64,11 @@ def queue_of(workflow_id: str) -> str:
     return GLOBAL_QUEUE
 
 
+WORKLOAD_IDS = "workload/"
+
+
 def workload_id(tenant: TenantId, workload: WorkloadName) -> str:
-    return f"workload/{tenant}/{workload}"
+    return f"{WORKLOAD_IDS}{tenant}/{workload}"
 
 
 def placement_id(

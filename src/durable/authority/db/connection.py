@@ -24,6 +24,7 @@ from durable.authority.db.errors import (
     classify,
     explained,
     is_refused_login,
+    refuse_what_went_back,
     sqlstate_of,
     why_busy,
 )
@@ -226,6 +227,7 @@ async def transact(
         except (psycopg.Error, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
             what = doing if isinstance(doing, str) else doing()
+            refuse_what_went_back(error, what)
             if fault is Fault.CONSTRAINT:
                 raise BrokenConstraintError(
                     f"Could not {what}: a constraint of the authority refused it and nothing "

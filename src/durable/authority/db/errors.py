@@ -40,6 +40,13 @@ class CircuitOpenError(AuthorityUnreachableError):
     """The database has not answered for a while, so it was not even asked; see `breaker`."""
 
 
+class WentBackError(AuthorityUnreachableError):
+    """The database is older than what others know of it, and changes nothing: the sentence says so.
+
+    Whoever waits for a database that does not answer waits for this one as well.
+    """
+
+
 class BrokenConstraintError(AuthorityError):
     """The schema refused a write that the code believed to be legal; nothing changed."""
 
@@ -77,6 +84,17 @@ LOGIN_REFUSED = (
     "PostgreSQL answers and refuses the login: check the user, the password and the database in "
     "the database URL, and the server's limit of connections"
 )
+
+
+# Raised by `refuse_what_went_back`, with the sentence.
+_WENT_BACK = "DU001"
+
+
+def refuse_what_went_back(error: BaseException, doing: str) -> None:
+    """Raises if the database refused because it was restored from an older copy."""
+    cause = _cause_of(error)
+    if isinstance(cause, psycopg.Error) and cause.sqlstate == _WENT_BACK:
+        raise WentBackError(f"Could not {doing}: {cause.diag.message_primary}") from error
 
 
 def sqlstate_of(error: BaseException) -> str | None:

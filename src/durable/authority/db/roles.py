@@ -249,14 +249,55 @@ ROLES: tuple[Role, ...] = (
         "durable_region",
         {
             "global.regions": {"UPDATE": (
-                "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
+                "lease_number", "known_number", "lease_holder", "lease_expires_at",
+                "lease_seconds", "watched_at",
             )},
             "regional.regions": {
-                "UPDATE": ("version", "lease_expires_at", "lease_seconds", "clock_seen_at"),
+                "UPDATE": (
+                    "version", "lease_expires_at", "lease_seconds", "clock_seen_at", "lease_number",
+                ),
             },
+            # It may find that a database went back, and never that it did not.
+            "regional.restores": {"UPDATE": ("went_back_at", "why")},
         },
-        audits={"regional": _SETTLES},
+        audits={"global": ("find restored",), "regional": (*_SETTLES, "find restored")},
         calls=("regional.settle_clock",),
+    ),
+    # What goes on after a restore goes on above every copy: its steps are not bound by the others'.
+    Role(
+        "durable_restore",
+        {
+            "global.regions": {"UPDATE": (
+                "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
+                "lease_number", "known_number", "lease_expires_at",
+            )},
+            "global.tenants": {"INSERT": ALL},
+            "global.slots": {
+                "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since", "is_leaving"),
+            },
+            "global.workloads": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "revision", "generation", "generations", "stable_generation", "rollout",
+                ),
+            },
+            "global.generations": {"INSERT": ALL},
+            "global.quotas": {"INSERT": ("tenant",), "UPDATE": _each("hard_")},
+            "global.grants": {
+                "INSERT": ("tenant", "region", *_each("granted_")), "UPDATE": _each("granted_"),
+            },
+            "global.grant_transfers": {"INSERT": ALL, "UPDATE": ("state", "settled_at")},
+            "regional.restores": {"UPDATE": ("epoch", "went_back_at", "why")},
+            "regional.regions": {
+                "UPDATE": ("epoch", "state", "version", "tokens_issued", "lease_number"),
+            },
+            "regional.slots": {"INSERT": ALL, "UPDATE": ("region", "number")},
+            "regional.grants": {
+                "INSERT": ("region", "tenant", *_each("granted_")), "UPDATE": _each("granted_"),
+            },
+            "regional.grant_changes": {"INSERT": ALL},
+        },
+        audits={"global": ("declare restored",), "regional": ("declare restored",)},
     ),
     Role(
         "durable_node_life",

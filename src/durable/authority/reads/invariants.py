@@ -15,6 +15,7 @@ from durable.authority.db.engine import AsyncConnection, Engine
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.authority.db.roles import ROLES
+from durable.authority.reads.across import compare_databases
 from durable.authority.reads.override_invariants import OVERRIDE_INVARIANTS
 
 MAX_SHOWN = 20
@@ -253,6 +254,9 @@ async def check_invariants(databases: Databases) -> tuple[list[Violation], Unrea
         )
 
     found, missing = await ask_databases(databases, check)
+    if len(databases.urls) > 1:
+        across = await compare_databases(databases)
+        found.append([Violation(invariant, shown) for invariant, shown in across])
     return list(chain.from_iterable(found)), missing
 
 

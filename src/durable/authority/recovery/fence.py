@@ -119,7 +119,8 @@ async def obey(databases: Databases, fact: RegionFact, actor: ActorId = OBEYS) -
     has = await read_region(databases, fact.region)
     if not _is_behind(has, fact):
         return
-    if not fact.is_fenced and has.state is RegionState.FENCED:
+    # Also where it never heard of the fence: its rows may be from before it.
+    if not fact.is_fenced and (has.state is RegionState.FENCED or has.epoch < fact.epoch):
         await _refuse_claims_left(databases, fact.region)
     await _obey(databases, fact.region, fact, actor)
 

@@ -12,7 +12,8 @@ from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId
 
 _FIELDS = """region, epoch, state, since, reason, evidence, lease_expires_at, lease_holder,
-           lease_seconds, is_leased_fenced, watched_at, seen, maintenance,
+           lease_number, known_number, lease_seconds, is_leased_fenced, watched_at, seen,
+           maintenance,
            clock_timestamp() AS read_at"""
 _ALL = text(f"SELECT {_FIELDS} FROM global.regions ORDER BY region")
 _ONE = text(f"SELECT {_FIELDS} FROM global.regions WHERE region = :region")

@@ -1,14 +1,16 @@
-"""`durable doctor`, `migrate` and `reconcile`: keep databases and workflows in order."""
+"""`durable doctor`, `migrate`, `reconcile`, `restored`: keep databases and workflows in order."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import UnreachableRegions
+from durable.authority.reads.across import ACROSS
 from durable.authority.reads.invariants import (
     AUDIT_INVARIANT,
     INVARIANTS,
@@ -16,13 +18,22 @@ from durable.authority.reads.invariants import (
     Violation,
     check_invariants,
 )
+from durable.authority.restores.declared import RestoreReport, declare_restored
 from durable.cli.connections import current_user, with_authority, with_durable
-from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.input.options import (
+    AsJson,
+    StateDir,
+    flag,
+    load_settings,
+    parse_option,
+    parse_region,
+)
 from durable.cli.render.output import conclude, print_findings, progress, results, say
 from durable.cli.render.tables import print_table
+from durable.model.fleet.restores import RestoredSide
 from durable.settings import Settings
 from durable.state_dir.record import StackError
-from durable.validation.text import counted
+from durable.validation.text import PLAIN_TEXT, counted
 
 if TYPE_CHECKING:
     from durable.client import Durable
@@ -84,7 +95,7 @@ def _by_invariant(violations: Sequence[Violation]) -> dict[str, list[str]]:
     """The violating rows of every invariant, also of those that hold."""
     return {
         invariant: [found.row for found in violations if found.invariant == invariant]
-        for invariant in (*INVARIANTS, AUDIT_INVARIANT)
+        for invariant in (*INVARIANTS, *ACROSS, AUDIT_INVARIANT)
     }
 
 
@@ -156,3 +167,52 @@ def reconcile(state_dir: StateDir = None, as_json: AsJson = False) -> None:
         failure=failure if unreachable else None,
         code="unreachable",
     )
+
+
+def restored(
+    region: Annotated[
+        str | None, typer.Argument(metavar="REGION", help="A region with its own database.")
+    ] = None,
+    is_global: Annotated[
+        bool, flag("--global", help="The global side, with the regions beside it.")
+    ] = False,
+    is_all: Annotated[bool, flag("--all", help="Every database.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="What was restored and why, for the audit.")
+    ] = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    if (region is not None) + is_global + is_all != 1:
+        raise typer.BadParameter("name one: REGION, --global or --all", param_hint="REGION")
+    if reason is None:
+        raise typer.BadParameter("say what was restored and why", param_hint="--reason")
+    why = parse_option("--reason", PLAIN_TEXT.validate_python, reason)
+    side = RestoredSide(region=parse_region(region), is_all=is_all)
+
+    async def declare(databases: Databases) -> RestoreReport:
+        return await declare_restored(databases, side, actor=current_user(), reason=why)
+
+    done = with_authority(state_dir, declare)
+    conclude(as_json, {"restored": done}, say(_sentence(done)))
+
+
+def _sentence(done: RestoreReport) -> str:
+    sentences = [
+        f"Restored: {', '.join(done.regions)} is fenced and opens by itself when nothing of others "
+        "is left there; follow it with `durable get regions`."
+    ]
+    if done.left_fenced:
+        sentences.append(f"Recoveries had fenced {', '.join(done.left_fenced)}, and open it.")
+    if done.unreachable:
+        names = ", ".join(done.unreachable)
+        sentences.append(
+            f"Not in reach: {names}. When it answers again, it changes nothing until you run "
+            f"`durable restored {done.unreachable[0]} --reason ...`."
+        )
+    if done.lost:
+        sentences.append(
+            f"Lost with the restore and being stopped: {', '.join(done.lost)}. Apply them again if "
+            "they are wanted."
+        )
+    return " ".join(sentences)

@@ -30,6 +30,9 @@ class RegionFact(Value):
     # None: no worker of the region ever renewed a lease.
     lease_expires_at: AwareDatetime | None = None
     lease_holder: str | None = None
+    # How often it was renewed, and how many of these renewals the region has shown to have had.
+    lease_number: int = 0
+    known_number: int = 0
     # How long it lasts from a renewal.
     lease_seconds: float | None = None
     # Whether its lease may be extended although it is fenced, since its own database obeys.
@@ -67,6 +70,11 @@ class RegionFact(Value):
         """The mark that is in force."""
         mark = self.maintenance
         return mark if mark is not None and self.read_at < mark.until else None
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it is fenced because a database was restored, and not for a recovery."""
+        return self.is_fenced and "restored" in self.evidence
 
     @property
     def loss(self) -> RecoveryKey:
@@ -144,6 +152,8 @@ class RegionLease(Value):
     region: RegionId
     epoch: int
     is_fenced: bool
+    # It is opened by itself, when nothing of others is left there.
+    is_restored: bool = False
     # None if it was not extended.
     expires_at: AwareDatetime | None = None
     # By how much the region's clock had gone back: across that, nothing is renewed.

@@ -83,12 +83,13 @@ class Verb(StrEnum):
     APPROVE = "approve"
     BREAK_GLASS = "break-glass"
     FENCE = "fence"
+    RESTORE = "restore"
     POLICY = "policy"
     OPERATORS = "operators"
 
 
 # What only commands do, which write the authority themselves: they carry no signature.
-NEVER_SIGNED = frozenset({Verb.CORDON, Verb.FLEET, Verb.OPERATORS})
+NEVER_SIGNED = frozenset({Verb.CORDON, Verb.FLEET, Verb.OPERATORS, Verb.RESTORE})
 
 
 class Scope(Value):

@@ -130,7 +130,8 @@ class Workload(WorkloadAdmission):
             # This run has finished it itself, in a task whose answer was lost.
             self._divide_again()
         else:
-            self._delete("it was deleted")
+            known = "it was deleted" if recalled is not None else "the authority does not know it"
+            self._delete(known)
 
     async def _was_admitted(self) -> bool:
         """Whether there is anything to do: a workload whose first apply was refused ends here."""

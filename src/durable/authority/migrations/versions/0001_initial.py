@@ -20,6 +20,7 @@ PARTS = (
     "clocks",
     "records",
     "locks",
+    "restores",
 )
 
 

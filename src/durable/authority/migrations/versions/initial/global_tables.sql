@@ -16,6 +16,9 @@ CREATE TABLE global.regions (
     -- How often the lease was renewed, by which worker last, and until when it lasts; none so far: a
     -- region that was never leased cannot be waited out.
     lease_number BIGINT DEFAULT 0 NOT NULL,
+    -- The highest of these numbers that the region has shown to have: one that has less was restored
+    -- from an older copy, and one that has more shows that this side was.
+    known_number BIGINT DEFAULT 0 NOT NULL,
     lease_holder TEXT,
     lease_expires_at TIMESTAMP WITH TIME ZONE,
     -- How long it lasts from a renewal.
@@ -31,7 +34,8 @@ CREATE TABLE global.regions (
     maintenance JSONB,
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
-    CONSTRAINT regions_counters CHECK (epoch >= 1 AND lease_number >= 0),
+    CONSTRAINT regions_counters
+        CHECK (epoch >= 1 AND known_number >= 0 AND lease_number >= known_number),
     CONSTRAINT regions_leased CHECK ((lease_number = 0) = (lease_expires_at IS NULL)),
     CONSTRAINT regions_name_not_reserved CHECK (region <> 'global')
 );

@@ -1,12 +1,16 @@
 -- Epochs, versions, slot numbers and generations only advance, and what is final stays so.
+-- By small steps, so that no writer can use up numbers that can never be given back; but for
+-- `durable restored`, which goes on above the numbers of every copy.
 
 -- ── regions ──────────────────────────────────────────────────────────────────────────────────────
 
--- By small steps, so that no writer can use up numbers that can never be given back.
 CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON regional.regions FOR EACH ROW
-WHEN (NEW.epoch NOT IN (OLD.epoch, OLD.epoch + 1)
-      OR NEW.version NOT IN (OLD.version, OLD.version + 1)
-      OR NEW.tokens_issued NOT BETWEEN OLD.tokens_issued AND OLD.tokens_issued + 512)
+WHEN (NEW.epoch < OLD.epoch OR NEW.version < OLD.version OR NEW.tokens_issued < OLD.tokens_issued
+      OR NEW.lease_number < OLD.lease_number
+      OR NEW.version - OLD.version > 1000000000000000
+      OR (current_setting('role') <> 'durable_restore'
+          AND (NEW.epoch > OLD.epoch + 1 OR NEW.version > OLD.version + 1
+               OR NEW.tokens_issued > OLD.tokens_issued + 512)))
 EXECUTE FUNCTION regional.refuse('epoch, version and tokens of a region advance step by step');
 
 CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON regional.regions FOR EACH ROW
@@ -19,13 +23,18 @@ WHEN (OLD.lease_expires_at IS NOT NULL AND NEW.lease_expires_at IS NULL)
 EXECUTE FUNCTION regional.refuse('a region that lives on leases never lives without one again');
 
 CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON global.regions FOR EACH ROW
-WHEN (NEW.lease_number NOT IN (OLD.lease_number, OLD.lease_number + 1)
-      OR NEW.epoch <> OLD.epoch + (NEW.state = 'fenced' AND OLD.state <> 'fenced')::integer)
+WHEN (NEW.lease_number < OLD.lease_number OR NEW.known_number < OLD.known_number
+      OR NEW.epoch < OLD.epoch OR (NEW.epoch > OLD.epoch AND NEW.state <> 'fenced')
+      OR (current_setting('role') <> 'durable_restore'
+          AND (NEW.lease_number > OLD.lease_number + 1
+               OR NEW.epoch <> OLD.epoch
+                  + (NEW.state = 'fenced' AND OLD.state <> 'fenced')::integer)))
 EXECUTE FUNCTION regional.refuse('a fence raises the epoch of a region by one, and nothing else does');
 
 CREATE TRIGGER fenced_lease_not_begun_anew BEFORE UPDATE ON global.regions FOR EACH ROW
 WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at > OLD.lease_expires_at
       AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false)))
+      AND current_setting('role') <> 'durable_restore')
 EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun again');
 
 CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON global.regions FOR EACH ROW
@@ -82,7 +91,8 @@ WHEN (NEW.number NOT BETWEEN OLD.number AND OLD.number + 1000000
 EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
 
 CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON global.slots FOR EACH ROW
-WHEN (NEW.number NOT IN (OLD.number, OLD.number + 1)
+WHEN (NEW.number < OLD.number
+      OR (NEW.number > OLD.number + 1 AND current_setting('role') <> 'durable_restore')
       OR (NEW.number = OLD.number AND NEW.region IS NOT NULL
           AND NEW.region IS DISTINCT FROM OLD.region))
 EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');

@@ -95,7 +95,7 @@ BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.regions', 'regional.nodes', 'regional.grants', 'regional.slots',
         'regional.reservations', 'regional.bindings', 'regional.device_holds', 'regional.devices',
-        'regional.recovery_budgets', 'regional.deployment',
+        'regional.recovery_budgets', 'regional.deployment', 'regional.restores',
         'global.regions', 'global.quotas', 'global.grants', 'global.slots', 'global.workloads',
         'audit.heads'
     ] LOOP

@@ -11,6 +11,24 @@ CREATE TABLE regional.deployment (
     CONSTRAINT deployment_one_row CHECK (singleton)
 );
 
+-- One row: whether this database was found to be older than what others know of it. It then changes
+-- nothing until an operator has declared it restored; see `refuse_what_went_back`.
+CREATE TABLE regional.restores (
+    singleton BOOLEAN DEFAULT true NOT NULL,
+    -- Milliseconds since 2025 at the last `durable restored`: numbers that go on from it are above
+    -- those of every copy. That of the global side is the deployment's epoch.
+    epoch BIGINT DEFAULT 0 NOT NULL,
+    -- None: it was not found to be older, or it has been declared restored since.
+    went_back_at TIMESTAMP WITH TIME ZONE,
+    -- What was found, and what to do next, in sentences.
+    why TEXT,
+    CONSTRAINT restores_key PRIMARY KEY (singleton),
+    CONSTRAINT restores_one_row CHECK (singleton),
+    CONSTRAINT restores_epoch_not_negative CHECK (epoch >= 0),
+    CONSTRAINT restores_why CHECK ((went_back_at IS NULL) = (why IS NULL))
+);
+INSERT INTO regional.restores DEFAULT VALUES;
+
 -- The coordination boundary: every regional transaction begins by locking this row.
 CREATE TABLE regional.regions (
     region TEXT NOT NULL,
@@ -26,6 +44,8 @@ CREATE TABLE regional.regions (
     -- when it was last found to have gone back behind that, by the clock as it was from then on.
     clock_seen_at TIMESTAMP WITH TIME ZONE,
     clock_went_back_at TIMESTAMP WITH TIME ZONE,
+    -- Of the last renewal that reached the region.
+    lease_number BIGINT DEFAULT 0 NOT NULL,
     capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
     capacity_gpus BIGINT DEFAULT 0 NOT NULL,
