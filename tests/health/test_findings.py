@@ -75,6 +75,14 @@ CASES = [
         "The database of west is unreachable, so nothing changes there. PostgreSQL at",
     ),
     (
+        finding(Code.REGION_WENT_BACK, "west", since=AT, why="it was restored."),
+        "Nothing is changed in west since 2026-05-01 12:00:00Z: it was restored.",
+    ),
+    (
+        finding(Code.AUTHORITY_WENT_BACK, "global", "east", since=AT, why="it was restored."),
+        "Nothing is changed on the global side, nor in a region beside it, since 2026-05-01",
+    ),
+    (
         finding(Code.TEMPORAL_UNREACHABLE, why="Temporal at x does not answer"),
         "Workflows could not be checked: Temporal at x does not answer.",
     ),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import RetryPolicy
@@ -22,6 +23,11 @@ from durable.signals.payloads import EvictSlots
 from durable.workflows import inbox, timeouts
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
+MESSAGES = (
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+)
+TASK_COMPLETED = "workflow_task_completed_event_attributes"
 WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42"}
 
 
@@ -75,6 +81,25 @@ async def reset(handle: Any, at: int = 3, **how: Any) -> None:
             **how,
         )
     )
+
+
+async def test_a_deleted_workload_that_an_older_temporal_brings_back_ends(plane: Plane) -> None:
+    """Seen: it said "serving 6 of 6" for ever."""
+    await serving(plane)
+    handle = workload(plane)
+    history = await handle.fetch_history()
+    tasks = [e.event_id for e in history.events if e.HasField(TASK_COMPLETED)]
+    await plane.durable.delete("risk", "api")
+    await plane.durable.wait("risk", "api", until="deleted")
+    run = (await handle.describe()).run_id
+    await reset(handle, tasks[-1], reset_reapply_exclude_types=MESSAGES)
+
+    async def has_ended() -> bool:
+        described = await handle.describe()
+        return described.run_id != run and described.close_time is not None
+
+    await until(has_ended, "the workload of the older copy has ended")
+    assert not await plane.bindings()
 
 
 @pytest.mark.parametrize("kind", ["workload", "placement"])

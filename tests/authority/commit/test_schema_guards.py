@@ -295,6 +295,10 @@ def besieged_template(copies: Copies, template: str) -> str:
     return furnished(copies, template, besiege)
 
 
+# What goes on after a restore goes on above the tokens of every copy.
+MAY = {"durable_restore": {"record: use up the tokens"}}
+
+
 @pytest.fixture
 async def besieged(copies: Copies, besieged_template: str) -> AsyncIterator[World]:
     with copies.lend(besieged_template) as url:
@@ -316,7 +320,7 @@ async def test_plain_sql_cannot_break_an_invariant(
         if role != OWNER:
             connection.execute(f"SET ROLE {role}".encode())
         for attack, sql in ATTACKS.items():
-            if role == OWNER and attack in OWNER_MAY:
+            if (role == OWNER and attack in OWNER_MAY) or attack in MAY.get(role, ()):
                 continue
             try:
                 with connection.transaction():

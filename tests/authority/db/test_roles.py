@@ -122,12 +122,57 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_region": {
         "global.regions": {
             "UPDATE": {
-                "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
+                "lease_number", "known_number", "lease_holder", "lease_expires_at",
+                "lease_seconds", "watched_at",
             },
         },
         "regional.regions": {
-            "UPDATE": {"version", "lease_expires_at", "lease_seconds", "clock_seen_at"},
+            "UPDATE": {
+                "version", "lease_expires_at", "lease_seconds", "clock_seen_at", "lease_number",
+            },
         },
+        "regional.restores": {"UPDATE": {"went_back_at", "why"}},
+    },
+    "durable_restore": {
+        "global.regions": {
+            "UPDATE": {
+                "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
+                "lease_number", "known_number", "lease_expires_at",
+            },
+        },
+        "global.tenants": {"INSERT": {"*"}},
+        "global.slots": {
+            "INSERT": {"*"}, "UPDATE": {"region", "number", "transfer", "since", "is_leaving"},
+        },
+        "global.workloads": {
+            "INSERT": {"*"},
+            "UPDATE": {
+                "revision", "generation", "generations", "stable_generation", "rollout",
+            },
+        },
+        "global.generations": {"INSERT": {"*"}},
+        "global.quotas": {
+            "INSERT": {"tenant"}, "UPDATE": {"hard_cpu_millis", "hard_memory_mib", "hard_gpus"},
+        },
+        "global.grants": {
+            "INSERT": {
+                "tenant", "region", "granted_cpu_millis", "granted_memory_mib", "granted_gpus",
+            },
+            "UPDATE": {"granted_cpu_millis", "granted_memory_mib", "granted_gpus"},
+        },
+        "global.grant_transfers": {"INSERT": {"*"}, "UPDATE": {"state", "settled_at"}},
+        "regional.restores": {"UPDATE": {"epoch", "went_back_at", "why"}},
+        "regional.regions": {
+            "UPDATE": {"epoch", "state", "version", "tokens_issued", "lease_number"},
+        },
+        "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
+        "regional.grants": {
+            "INSERT": {
+                "region", "tenant", "granted_cpu_millis", "granted_memory_mib", "granted_gpus",
+            },
+            "UPDATE": {"granted_cpu_millis", "granted_memory_mib", "granted_gpus"},
+        },
+        "regional.grant_changes": {"INSERT": {"*"}},
     },
     "durable_node_life": {
         "regional.regions": {"UPDATE": {"version"}},

@@ -33,7 +33,7 @@ EXECUTE FUNCTION regional.refuse('a fence raises the epoch of a region by one, a
 
 CREATE TRIGGER fenced_lease_not_begun_anew BEFORE UPDATE ON global.regions FOR EACH ROW
 WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at > OLD.lease_expires_at
-      AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false)))
+      AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false))
       AND current_setting('role') <> 'durable_restore')
 EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun again');
 
