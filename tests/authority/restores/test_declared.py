@@ -62,7 +62,7 @@ async def admitted(world: World) -> None:
 
 
 async def renewed(world: World, region: RegionId = WEST) -> None:
-    await renew(world.databases, region, "w", lease_seconds=LONG)
+    await renew(world.databases, region, "w", lease_seconds=LONG, now=world.now)
 
 
 async def restored(world: World, side: RestoredSide) -> RestoreReport:
@@ -75,9 +75,9 @@ async def opened(world: World, region: RegionId, at: float = 600) -> World:
     epoch = (await read_fact(databases, region)).epoch
     await release_fenced(databases, region, epoch=epoch, most=100, now=seconds(at))
     assert await open_restored(databases, region, epoch)
-    await renewed(world, region)
     back = world.at(region, epoch)
     back.now = seconds(at)
+    await renewed(back, region)
     name = {WEST: "w1", EAST: "e1"}[region]
     return await back.with_nodes(node(name, region=region), region=region)
 
@@ -171,8 +171,9 @@ async def test_a_region_from_before_its_fence_does_not_open_with_its_old_claims(
     await release_all(world, 2)
     await registry(world).transfer([0], WEST, EAST, transfer="t1", actor=TEST)
     await reopen(databases, WEST, expected_epoch=2, actor=TEST, reason="back")
-    await renewed(world)
     await world.running(0, node="e1")
+    world.now = seconds(600)
+    await renewed(world)
     world = await apart.restore(WEST)
     databases = world.databases
 

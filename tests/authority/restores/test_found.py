@@ -18,7 +18,7 @@ LONG = 10**9
 
 
 async def renewed(world: World) -> None:
-    await renew(world.databases, WEST, "w", lease_seconds=LONG)
+    await renew(world.databases, WEST, "w", lease_seconds=LONG, now=world.now)
 
 
 async def test_both_sides_keep_the_number_of_each_renewal(apart: Apart) -> None:
@@ -73,7 +73,7 @@ async def test_a_region_that_went_back_gets_no_lease_and_changes_nothing(
     # The others go on.
     registry = SlotRegistry(world.databases, RISK, API, FIRST_DIVISION)
     await registry.assign([2], EAST, transfer="t1")
-    await renew(world.databases, EAST, "w", lease_seconds=LONG)
+    await renew(world.databases, EAST, "w", lease_seconds=LONG, now=world.now)
     await world.running(2, node="e1")
 
 
@@ -96,7 +96,7 @@ async def test_a_global_side_that_went_back_gives_no_lease_and_changes_nothing(
     with pytest.raises(WentBackError, match="durable restored --global"):
         await registry.assign([1], EAST, transfer="t1")
     with pytest.raises(WentBackError):
-        await renew(world.databases, EAST, "w", lease_seconds=LONG)
+        await renew(world.databases, EAST, "w", lease_seconds=LONG, now=world.now)
     # What the region was given goes on within its lease.
     await world.at(WEST).running(0, node="w1")
 
