@@ -66,7 +66,7 @@ _CLAIMS = text(f"""
     SELECT {CLAIM_COLUMNS}, {next_ordinal("i.outcome ->> 'kind' = 'refused'")}
       FROM regional.live_claims(statement_timestamp()) AS c
      WHERE {conditions(("tenant", "workload", "generation"))}
-       AND c.claimed_slot >= :first AND c.claimed_slot < :first + :most
+       AND c.claimed_slot >= :first AND c.claimed_slot < CAST(:first AS integer) + :most
      ORDER BY c.slot, c.token
 """)
 
@@ -85,7 +85,8 @@ _ENDS = text("""
       JOIN regional.observations AS o ON o.region = b.region AND o.token = b.token
      WHERE i.region = :region AND i.tenant = :tenant AND i.workload = :workload
        AND i.generation = :generation AND i.step = 'release' AND i.outcome ->> 'kind' = 'granted'
-       AND b.stop_requested_at IS NULL AND i.slot >= :first AND i.slot < :first + :most
+       AND b.stop_requested_at IS NULL
+       AND i.slot >= :first AND i.slot < CAST(:first AS integer) + :most
      GROUP BY i.slot
 """)
 
