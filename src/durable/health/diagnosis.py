@@ -47,8 +47,11 @@ async def diagnose(
         async with asyncio.timeout(TEMPORAL_SECONDS):
             client = await connect(settings, temporal_address)
             found += await unserved(client, databases, regions)
-            found += await silent(client, databases)
-            found += (await read_workflow_health(client, databases)).findings
+            # Side by side: where a sign is missing, the next one is waited for.
+            hung, workflows = await asyncio.gather(
+                silent(client, databases), read_workflow_health(client, databases)
+            )
+            found += [*hung, *workflows.findings]
     except (StackError, TimeoutError) as error:
         found.append(finding(Code.TEMPORAL_UNREACHABLE, why=(str(error) or SILENT).rstrip(".")))
     return found

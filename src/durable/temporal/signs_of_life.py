@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.workflowservice.v1 import ListWorkersRequest
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from durable.state_dir.record import StackError
 from durable.temporal.processes import has_ended, is_here
@@ -22,6 +22,8 @@ LONGEST_SILENCE = timedelta(seconds=20)
 NAMED_ELSEWHERE = timedelta(minutes=10)
 RPC_TIMEOUT = timedelta(seconds=5)
 PAGE_SIZE = 1_000
+# By a server that keeps no signs, or that does not let us see them.
+_NOT_TOLD = frozenset({RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED})
 
 
 @cache
@@ -71,6 +73,8 @@ async def _signs(client: Client) -> Mapping[str, _Sign]:
         try:
             answer = await client.workflow_service.list_workers(request, timeout=RPC_TIMEOUT)
         except RPCError as error:
+            if error.status in _NOT_TOLD:
+                return {}
             raise StackError(f"Temporal could not list the workers: {error.message}") from error
         for worker in answer.workers_info:
             sign = worker.worker_heartbeat

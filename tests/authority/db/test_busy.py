@@ -87,6 +87,23 @@ async def test_what_keeps_a_server_that_answers_is_said(
     assert not _breaker(world.databases).is_open
 
 
+async def test_busy_after_a_lost_answer_promises_nothing(world: World) -> None:
+    """The first try may have been committed; that the second was not says nothing of it."""
+    tries = 0
+
+    async def fails(connection: AsyncConnection) -> None:
+        nonlocal tries
+        tries += 1
+        state = "08006" if tries == 1 else "57014"
+        await connection.execute(
+            text(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$")
+        )
+
+    with pytest.raises(AuthorityBusyError, match="An earlier try may have changed it"):
+        await transact(world.databases.at_global(ROLE), fails, doing="try")
+    assert tries == 2
+
+
 async def test_many_at_once_share_a_small_pool(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ async def transact(
     """
     limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     breaker = engine.breaker
+    may_have_committed = False
     for attempt in range(ATTEMPTS):
         if breaker.is_open:
             breaker.refuse_if_open(doing if isinstance(doing, str) else doing())
@@ -236,8 +237,10 @@ async def transact(
             if fault is Fault.FINAL:
                 with explained(what):
                     raise
+            may_have_committed = may_have_committed or fault is Fault.UNKNOWN
             if attempt + 1 == ATTEMPTS or (breaker.is_open and fault is Fault.UNKNOWN):
-                raise await _unavailable(engine, breaker, fault, what, error) from error
+                unavailable = _unavailable(engine, fault, what, error, may_have_committed)
+                raise await unavailable from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
     raise AssertionError("the loop returns or raises")
@@ -258,16 +261,18 @@ _HOLDERS = text("""
 
 
 async def _unavailable(
-    engine: Engine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
+    engine: Engine, fault: Fault, doing: str, error: BaseException, may_have_committed: bool
 ) -> AuthorityUnreachableError:
     """Why it was not done: the server is busy, refuses the login, or does not answer."""
     place = f"PostgreSQL at {engine.place.host}:{engine.place.port or 5432}"
     if fault is Fault.AGAIN:
         why = await _who_holds_locks(engine) if sqlstate_of(error) == LOCK_TIMEOUT else None
+        changed = "An earlier try may have changed it" if may_have_committed else "Nothing changed"
         return AuthorityBusyError(
-            f"Could not {doing}: {place} answers, but {why or why_busy(error)}. Nothing changed; "
+            f"Could not {doing}: {place} answers, but {why or why_busy(error)}. {changed}; "
             "send the same request again shortly."
         )
+    breaker = engine.breaker
     refused = not breaker.is_open and await asyncio.to_thread(is_refused_login, error)
     if not refused:
         breaker.open()

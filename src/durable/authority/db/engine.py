@@ -146,6 +146,9 @@ class Pool:
             session = await self._take(autocommit)
             try:
                 yield session
+            except asyncio.CancelledError:
+                await session.close()  # to roll back would wait for a server that may be silent
+                raise
             except BaseException as error:
                 with suppress(psycopg.Error, OSError):
                     if not session.closed:

@@ -29,7 +29,7 @@ class AuthorityUnreachableError(AuthorityError):
 
 
 class AuthorityBusyError(AuthorityUnreachableError):
-    """It answers, but could not do it in time: nothing changed, and the same may be sent again."""
+    """It answers, but could not do it in time; the same may be sent again."""
 
 
 class PoolTimeoutError(Exception):

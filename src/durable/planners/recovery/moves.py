@@ -64,7 +64,8 @@ def may_take_over(
 
 def _critical_waits(moves: Iterable[WorkloadMove], policy: RecoveryPolicy) -> bool:
     return any(
-        one.whole_at is None and one.lost and rank(one.priority, policy) == 0 for one in moves
+        one.whole_at is None and one.lost and is_critical(one.priority, one.kind, policy)
+        for one in moves
     )
 
 

@@ -32,7 +32,8 @@ WHEN (NEW.lease_number < OLD.lease_number OR NEW.known_number < OLD.known_number
 EXECUTE FUNCTION regional.refuse('a fence raises the epoch of a region by one, and nothing else does');
 
 CREATE TRIGGER fenced_lease_not_begun_anew BEFORE UPDATE ON global.regions FOR EACH ROW
-WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at > OLD.lease_expires_at
+WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at IS NOT NULL
+      AND (OLD.lease_expires_at IS NULL OR NEW.lease_expires_at > OLD.lease_expires_at)
       AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false))
       AND current_setting('role') <> 'durable_restore')
 EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun again');
