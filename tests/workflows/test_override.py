@@ -156,7 +156,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("a broken memory", {"memory": 7}, "memory"),
     ("no reason", {"actor": "test", "request_id": "1", "kind": "hold", "scope": API}, "reason"),
     ("an unknown kind", {**WHO, "kind": "unicorn"}, "allowed: avoid-zone, avoid-node, hold"),
-    ("no scope", {**WHO, "kind": "hold"}, "a scope with tenant, workload"),
+    ("no scope", {**WHO, "kind": "hold"}, "it lacks tenant and workload; name tenant, workload"),
     ("a ttl of 0", {**WHO, "kind": "hold", "scope": API, "ttl": "0s"}, "ttl: got '0s'"),
     ("a negative ttl", {**WHO, "kind": "hold", "scope": API, "ttl": "-5m"}, "ttl: got '-5m'"),
     ("a ttl that is a number", {**WHO, "kind": "hold", "scope": API, "ttl": 5}, "ttl: "),

@@ -139,7 +139,8 @@ class WorkloadAdmission(Receives):
     async def _admit(self, envelope: Envelope[Any]) -> AdmittedWorkload:
         """Has the authority admit a manifest, or the present one with another replica count."""
         step = self._as_request(envelope)
-        if self._state.is_finished:
+        if self._state.is_finished or (self._state.is_ending and not self._state.deleting):
+            # Of a job that is done, what it held is being given back, and the next run takes this.
             name = f"{self._tenant}/{self._workload}"
             raise ApplicationError(
                 f"{name} has just ended; send the same request again.", type=ENDING
@@ -148,9 +149,8 @@ class WorkloadAdmission(Receives):
             return await self._answer_before(
                 step,
                 RefusalCode.BEING_DELETED,
-                f"{self._tenant}/{self._workload} is ending "
-                f"({self._state.deleting or 'done'}); wait until it has ended, then apply it "
-                "again.",
+                f"{self._tenant}/{self._workload} is ending ({self._state.deleting}); wait until "
+                "it has ended, then apply it again.",
             )
         if len(self._state.open) >= MAX_PLACEMENTS:
             return await self._answer_before(
