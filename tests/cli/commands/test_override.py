@@ -61,7 +61,7 @@ def test_what_needs_a_signature_or_does_not_exist_is_refused(at_plane: Terminal)
     assert at_plane.refusal("override", "approve", "nothing", *WHY) == "unknown_override"
     zone = ("override", "create", "avoid-zone", "--scope", "region=north", *WHY)
     assert at_plane.refusal(*zone, "--scope", "zone=nowhere") == "unknown_zone"
-    assert "a scope with region, zone" in at_plane.wrong(*zone)
+    assert "it lacks zone; name region, zone" in at_plane.wrong(*zone)
 
 
 QUOTA = (
