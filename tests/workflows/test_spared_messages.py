@@ -58,7 +58,7 @@ async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
     await until(lambda: serves(plane), "its placement knows that it serves")
 
     happened = await history_of(plane)
-    assert happened["workflow_task_completed"] == 1
+    assert happened["workflow_task_completed"] == 1, happened
     assert happened["look"] == happened["timer_started"] == 0
     assert happened["marker_recorded"] == 4, "recall, reserve, bind, start"
     workload = plane.durable.client.get_workflow_handle(workload_id(RISK, API))
