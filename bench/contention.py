@@ -37,7 +37,7 @@ WAITING = """
 """
 DONE = """
     SELECT count(*) FROM regional.requests
-     WHERE state = 'withdrawn' AND completed > 0 AND starts_with(workload, %s)
+     WHERE state = 'withdrawn' AND cardinality(completed) > 0 AND starts_with(workload, %s)
 """
 BOUND = """
     SELECT count(*) FROM regional.reservations
